@@ -101,7 +101,7 @@ generate: ## rebuild generated files
 
 # Only tests that import the conformance suite have the flag -update-promises.
 promises: FUMEHOOD_TIER := all
-promises: images guest ## update docs/promises.md: which promises each provider keeps
+promises: images guest ## update docs/promises.json and .md: which promises each provider keeps
 	@GO=$(GO) scripts/ensure-runsc
 	@scripts/ensure-engine28
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \

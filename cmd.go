@@ -81,6 +81,9 @@ type Cmd struct {
 	TTY bool
 	// Rows and Cols are the terminal's initial size in characters. 0 means 24 by 80. They require TTY.
 	Rows, Cols uint16
+	// Term is the type of the terminal, for the variable TERM. Empty means xterm. Env and the service's own TERM take
+	// precedence. It requires TTY.
+	Term string
 }
 
 // Validate checks everything that can be checked without a sandbox. Its errors are ErrConfig.
@@ -101,8 +104,8 @@ func (c *Cmd) Validate() error {
 			return bad("%w", err)
 		}
 	}
-	if strings.ContainsRune(c.Dir, 0) || strings.ContainsRune(c.User, 0) {
-		return bad("the working directory or the user contains a NUL byte")
+	if strings.ContainsRune(c.Dir+c.User+c.Term, 0) {
+		return bad("the working directory, the user or the terminal type contains a NUL byte")
 	}
 	if c.Timeout < 0 {
 		return bad("the timeout %v is negative", c.Timeout)
@@ -122,8 +125,8 @@ func (c *Cmd) Validate() error {
 	if c.Detach && (c.Stdout != nil || c.Stderr != nil) {
 		return bad("a detached command has no writers: use Follow")
 	}
-	if !c.TTY && (c.Rows != 0 || c.Cols != 0) {
-		return bad("a terminal size without a TTY")
+	if !c.TTY && (c.Rows != 0 || c.Cols != 0 || c.Term != "") {
+		return bad("a terminal's size or type without a TTY")
 	}
 	return nil
 }

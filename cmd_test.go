@@ -51,3 +51,19 @@ func TestCmd_Validate(t *testing.T) {
 		})
 	}
 }
+
+func TestCmd_Validate_term(t *testing.T) {
+	for name, c := range map[string]struct {
+		cmd   Cmd
+		valid bool
+	}{
+		"of a terminal":    {Cmd{TTY: true, Term: "vt100"}, true},
+		"without terminal": {Cmd{Term: "vt100"}, false},
+		"NUL":              {Cmd{TTY: true, Term: "vt100\x00"}, false},
+	} {
+		c.cmd.Args = []string{"true"}
+		if err := c.cmd.Validate(); (err == nil) != c.valid || err != nil && !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package fumehood
 
 import (
+	"encoding/json"
+	"errors"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -11,11 +14,14 @@ type Compose struct {
 	// Files are Compose files; later ones override earlier ones. Paths are absolute or relative to this process's
 	// working directory.
 	Files []string `json:"files,omitempty"`
+	// Content, instead of Files, is the text of a Compose file in YAML or JSON, to which everything applies that
+	// applies to a file. Its relative paths need Dir. ComposeOf returns the content for a Go value.
+	Content string `json:"content,omitempty"`
 	// Dockerfile, instead of Files, defines a project of one service built from it, which has no network and only
 	// idles. Dir is then the build context.
 	Dockerfile string `json:"dockerfile,omitempty"`
 	// Dir is the project's folder, against which relative paths are resolved. Empty means the folder of the first
-	// file.
+	// file or, with Content, no folder: a relative path is then an ErrConfig, and no .env file is read.
 	Dir string `json:"dir,omitempty"`
 	// Profiles are the active profiles.
 	Profiles []string `json:"profiles,omitempty"`
@@ -47,6 +53,23 @@ type Compose struct {
 	BuildTimeout time.Duration `json:"-"`
 }
 
+// ComposeOf returns a project that a Go value describes instead of a file: a map, or a struct whose JSON has the
+// form of a Compose file. In its texts, as in a file, $NAME stands for a variable and $$ for one $. The default
+// service is the first in the value's JSON, where the keys of maps are sorted.
+func ComposeOf(project any) (*Compose, error) {
+	content, err := json.Marshal(project)
+	if err == nil && replaced.Match(content) {
+		err = errors.New("a text is not valid UTF-8, which JSON requires")
+	}
+	if err != nil {
+		return nil, &Error{Op: "encode compose project", Class: ErrConfig, Err: err}
+	}
+	return &Compose{Content: string(content)}, nil
+}
+
+// replaced matches what json.Marshal writes for bytes that are not UTF-8.
+var replaced = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\ufffd`)
+
 // EgressInternet gives a project's networks internet access.
 const EgressInternet = "internet"
 
@@ -64,8 +87,14 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	if s.AllowUnsafe {
 		return bad("AllowUnsafe and Compose exclude each other: set Compose.AllowUnsafe")
 	}
-	if (len(c.Files) == 0) == (c.Dockerfile == "") {
-		return bad("a Compose project needs either files or a Dockerfile")
+	given := 0
+	for _, set := range []bool{len(c.Files) > 0, c.Content != "", c.Dockerfile != ""} {
+		if set {
+			given++
+		}
+	}
+	if given != 1 {
+		return bad("a Compose project needs either files, content or a Dockerfile")
 	}
 	if c.Egress != "" && c.Egress != EgressInternet {
 		return bad("unknown egress %q: only %q is supported", c.Egress, EgressInternet)

@@ -11,7 +11,7 @@
 // Program outcomes and infrastructure failures are kept apart. How a program ended (it exited, was killed by a
 // signal, ran out of time or memory) is a value, the [Result]. How Fumehood failed (no daemon, bad configuration, a
 // lost connection) is an error. Each error has one of a few classes, to be matched with errors.Is: [ErrConfig],
-// [ErrUnavailable] (which includes [ErrBroken]), [ErrInfrastructure], [ErrLimit], [ErrCancelled], [ErrUnsupported],
+// [ErrUnavailable] (which includes [ErrBroken]), [ErrInfrastructure], [ErrLimit], [ErrCanceled], [ErrUnsupported],
 // [ErrNotStarted] and the file errors.
 //
 // This package defines the contract and imports only the standard library. Package provider and the packages below

@@ -17,7 +17,7 @@ const (
 	CodeUnavailable     Code = "unavailable"
 	CodeInfrastructure  Code = "infrastructure"
 	CodeLimit           Code = "limit"
-	CodeCancelled       Code = "cancelled"
+	CodeCanceled        Code = "canceled"
 	CodeUnsupported     Code = "unsupported"
 	CodeNotStarted      Code = "not-started"
 	CodeProgramNotFound Code = "program-not-found"
@@ -47,9 +47,11 @@ func (c *class) Error() string        { return c.text }
 func (c *class) Unwrap() error        { return c.wider }
 func (c *class) Is(target error) bool { return c.standard != nil && target == c.standard }
 
-// The classes of failure. Every error that this module returns matches, with errors.Is, exactly one of these seven
-// or one of the file classes below. Classes also match the standard library errors of the same meaning:
-// errors.ErrUnsupported, fs.ErrNotExist, fs.ErrPermission, fs.ErrExist. The error of a cancelled call also matches
+// The classes of failure. Every error that this module returns matches, with errors.Is, one of these seven or one of
+// the file classes below; an error with several causes may match more. ClassOf returns the narrowest class. An error
+// also matches the wider class that some classes belong to: ErrBroken to ErrUnavailable, ErrTooLarge to ErrLimit, and
+// the reasons of a failed start to ErrNotStarted. Classes match the standard library errors of the same meaning:
+// errors.ErrUnsupported, fs.ErrNotExist, fs.ErrPermission, fs.ErrExist. The error of a canceled call also matches
 // context.Canceled or context.DeadlineExceeded.
 var (
 	// ErrConfig: the request is invalid and will fail again: a bad option, an unknown image.
@@ -61,8 +63,8 @@ var (
 	ErrInfrastructure error = &class{code: CodeInfrastructure, text: "infrastructure failure"}
 	// ErrLimit: one of our limits was reached; the message states it.
 	ErrLimit error = &class{code: CodeLimit, text: "limit reached"}
-	// ErrCancelled: the caller's context ended first.
-	ErrCancelled error = &class{code: CodeCancelled, text: "cancelled"}
+	// ErrCanceled: the caller's context ended first.
+	ErrCanceled error = &class{code: CodeCanceled, text: "canceled"}
 	// ErrUnsupported: this provider, transport or platform cannot do what was requested.
 	ErrUnsupported error = &class{code: CodeUnsupported, text: "unsupported", standard: errors.ErrUnsupported}
 	// ErrNotStarted: the program could not be started, so nothing ran. The classes below give the reason. Any other
@@ -73,6 +75,10 @@ var (
 // ErrBroken reports that code in the sandbox made it unavailable: a program used up the memory or the processes, or
 // killed something that the sandbox depends on. It is also an ErrUnavailable.
 var ErrBroken error = &class{code: CodeBroken, text: "broken from inside", wider: ErrUnavailable}
+
+// ErrFile reports that a file of the user is invalid, missing or not allowed: a task, an environment spec, a Compose
+// file, a Dockerfile, a seccomp profile. It is also an ErrConfig, and has its code.
+var ErrFile error = &class{code: CodeConfig, text: "invalid file", wider: ErrConfig}
 
 // Reasons why a program could not be started. Each is also an ErrNotStarted.
 var (
@@ -90,7 +96,7 @@ var (
 var (
 	// ErrNotFound: no such file or directory.
 	ErrNotFound error = &class{code: CodeNotFound, text: "not found", standard: fs.ErrNotExist}
-	// ErrPermission: the user lacks the permission.
+	// ErrPermission: the user lacks the permission, or nobody may, as for a busy file or mount point.
 	ErrPermission error = &class{code: CodePermission, text: "permission denied", standard: fs.ErrPermission}
 	// ErrIsDirectory: a file was expected, but the path is a directory.
 	ErrIsDirectory error = &class{code: CodeIsDirectory, text: "is a directory"}
@@ -161,7 +167,7 @@ var classes = []error{
 	ErrProgramNotFound, ErrNotExecutable, ErrDirNotFound, ErrUserNotFound, ErrNotStarted,
 	ErrNotFound, ErrPermission, ErrIsDirectory, ErrNotDirectory, ErrExists, ErrNotEmpty, ErrTooLarge,
 	ErrNotRegular,
-	ErrConfig, ErrBroken, ErrUnavailable, ErrCancelled, ErrUnsupported, ErrLimit, ErrInfrastructure,
+	ErrConfig, ErrBroken, ErrUnavailable, ErrCanceled, ErrUnsupported, ErrLimit, ErrInfrastructure,
 }
 
 // ClassOf returns the narrowest class that err matches, or nil if it matches none.

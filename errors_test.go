@@ -44,6 +44,22 @@ func TestClass_wider(t *testing.T) {
 	}
 }
 
+// An error of a class matches that class, its wider class if it has one, and no other.
+func TestClass_others(t *testing.T) {
+	for _, c := range classes {
+		err := &Error{Op: "exec", Class: c}
+		for _, other := range classes {
+			want := c == other || errors.Unwrap(c) == other //nolint:errorlint // the classes themselves
+			if errors.Is(err, other) != want {
+				t.Errorf("errors.Is of %v and %v is %v", c, other, !want)
+			}
+		}
+	}
+	if !errors.Is(ErrBroken, ErrUnavailable) || errors.Is(ErrUnavailable, ErrBroken) {
+		t.Error("ErrBroken is not a narrower ErrUnavailable")
+	}
+}
+
 func TestError_standard(t *testing.T) {
 	for class, want := range map[error]error{
 		ErrNotFound: fs.ErrNotExist, ErrProgramNotFound: fs.ErrNotExist, ErrDirNotFound: nil, ErrPermission: fs.ErrPermission,
@@ -65,7 +81,7 @@ func TestError_standard(t *testing.T) {
 		t.Errorf("before the end of the context: %v", err)
 	}
 	cancel(why)
-	err := &Error{Op: "exec", Class: ErrCancelled, Err: Ended(ctx)}
+	err := &Error{Op: "exec", Class: ErrCanceled, Err: Ended(ctx)}
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, context.DeadlineExceeded) || err.Error() != "exec: changed my mind" {
 		t.Errorf("got %v", err)
 	}

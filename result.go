@@ -35,7 +35,9 @@ type Result struct {
 	Started  time.Time     `json:"started,omitzero"` // when the command was sent to the sandbox, on the host's clock
 	Duration time.Duration `json:"-"`                // from Started until its end was known and its output drained
 
-	// Reason describes why the outcome is Lost, as far as known. It is empty for other outcomes.
+	// Reason describes why the outcome is Lost, as far as known. It is "killed by the caller" if the outcome is
+	// Signaled because of Process.Kill or of a SIGKILL by Process.Signal, also by another process. Otherwise it is
+	// empty.
 	Reason string `json:"reason,omitempty"`
 	// CausedInside reports, if the outcome is Lost, that code in the sandbox caused it: a program there killed the
 	// command's supervisor. Otherwise the daemon, the machine or Fumehood may have caused it.

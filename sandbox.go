@@ -77,7 +77,7 @@ type Service interface {
 
 	// Exec runs cmd to its end. An error means that we failed, or that the program could not be started
 	// (ErrNotStarted). How a program that ran has ended is in the Result, whatever its exit code. If ctx ends
-	// first, the command is killed and the error is an ErrCancelled.
+	// first, the command is killed and the error is an ErrCanceled.
 	Exec(ctx context.Context, cmd Cmd) (*Result, error)
 	// Start starts cmd and returns while it runs. When ctx ends, the command is killed, unless it is detached.
 	Start(ctx context.Context, cmd Cmd) (Process, error)
@@ -180,7 +180,7 @@ type Process interface {
 	// Info describes the command.
 	Info() ProcessInfo
 	// Wait returns how the command ended, as Exec does. ctx limits only the waiting: if it ends first, the command
-	// runs on and the error is an ErrCancelled.
+	// runs on and the error is an ErrCanceled.
 	Wait(ctx context.Context) (*Result, error)
 	// Events yields the command's output from now on, and earlier output that is still held: at most 1 MiB, and
 	// 16,384 alternating pieces of the two streams (see Event.Skipped). The last event has the Result. While a loop
@@ -193,7 +193,7 @@ type Process interface {
 	//
 	// Any number of loops may follow at once, and none blocks the program. A loop that is too slow for the cap
 	// misses output, which the offsets show. To block the program instead, use Events. When ctx ends, the loop ends
-	// with an ErrCancelled; the command runs on.
+	// with an ErrCanceled; the command runs on.
 	Follow(ctx context.Context, s Stream, offset int64) iter.Seq2[Chunk, error]
 	// Write writes to the command's standard input. It requires Cmd.StdinPipe. After the command has ended it is an
 	// ErrUnavailable.
@@ -206,9 +206,10 @@ type Process interface {
 	// Resize sets the terminal's size in characters.
 	Resize(ctx context.Context, rows, cols uint16) error
 	// Kill kills the command with all its descendants and waits until they have ended. The Result then reports how
-	// the program ended: Signaled after a kill, or Lost with Leaked set if the transport cannot kill it. For a
-	// detached command in a kept sandbox that is Lost because the connection broke, it is an ErrUnavailable: the
-	// command may still run, and a RefreshProcesses reaches it again.
+	// the program ended: Signaled with the Reason "killed by the caller", unless the program exits by itself at the
+	// first signal; or Lost with Leaked set if the transport cannot kill it. For a detached command in a kept sandbox
+	// that is Lost because the connection broke, it is an ErrUnavailable: the command may still run, and a
+	// RefreshProcesses reaches it again.
 	Kill(ctx context.Context) error
 	// Forget removes an ended detached command from its service's list. Until then its Result is kept, with output
 	// of up to Cmd's two caps in memory. Forgetting a running command is an ErrConfig; forgetting one that is not

@@ -187,13 +187,18 @@ func (s *Spec) Validate() error {
 		return bad("%w", err)
 	}
 	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
-		return bad("the TTL %v is negative, or Keep is not set", s.TTL)
+		return bad("the TTL %v is negative, or is not for a kept sandbox", s.TTL)
 	}
 	if strings.ContainsRune(s.Binary, 0) {
 		return bad("the program %q contains a NUL", s.Binary)
 	}
-	if l := s.Limits; l.Memory < NoLimit || l.PIDs < NoLimit || (l.CPUs < 0 && l.CPUs != NoLimit) {
-		return bad("a limit is negative")
+	switch l := s.Limits; {
+	case l.Memory < NoLimit:
+		return bad("the memory limit %d is negative", l.Memory)
+	case l.CPUs < 0 && l.CPUs != NoLimit:
+		return bad("the CPU limit %v is negative", l.CPUs)
+	case l.PIDs < NoLimit:
+		return bad("the process limit %d is negative", l.PIDs)
 	}
 	if m := s.Limits.Memory; m > 0 && m < minMemory {
 		return bad("the memory limit %d is below an Engine's minimum of %d bytes", m, minMemory)

@@ -61,9 +61,9 @@ func eventually(t *testing.T, f func() error) {
 	}
 }
 
-// labelled returns a label for a Dockerfile. At the end of the test it checks that the Engine has removed the
+// labeled returns a label for a Dockerfile. At the end of the test it checks that the Engine has removed the
 // containers of the build's steps, and removes the images of failed builds.
-func labelled(t *testing.T) string {
+func labeled(t *testing.T) string {
 	t.Helper()
 	docker := dockertest.Engine(t)
 	label := "fumehood-test.build=" + strings.ToLower(rand.Text()[:10])
@@ -234,7 +234,7 @@ func TestBuild_failedStep(t *testing.T) {
 
 func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
-		"Dockerfile": "FROM fumehood-test/busybox\n" + labelled(t) + "RUN true\nRUN { echo one; echo two; } >&2; exit 7\n",
+		"Dockerfile": "FROM fumehood-test/busybox\n" + labeled(t) + "RUN true\nRUN { echo one; echo two; } >&2; exit 7\n",
 	})
 	_, err := envimage.Build(t.Context(), p, e, nil)
 	if !errors.Is(err, fumehood.ErrConfig) {
@@ -251,12 +251,12 @@ func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 }
 
 func TestBuild_canceled(t *testing.T) {
-	bothBuilders(t, endsWhenItIsCancelled)
+	bothBuilders(t, endsWhenItIsCanceled)
 }
 
-func endsWhenItIsCancelled(t *testing.T, p *docker.Provider) {
+func endsWhenItIsCanceled(t *testing.T, p *docker.Provider) {
 	e := environment(t, p, "docker: {build: {}}\n", map[string]string{
-		"Dockerfile": "FROM fumehood-test/busybox\n" + labelled(t) + "RUN sleep 1000\n",
+		"Dockerfile": "FROM fumehood-test/busybox\n" + labeled(t) + "RUN sleep 1000\n",
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -266,7 +266,7 @@ func endsWhenItIsCancelled(t *testing.T, p *docker.Provider) {
 			cancel(why)
 		}
 	})
-	if !errors.Is(err, fumehood.ErrCancelled) || !errors.Is(err, why) {
+	if !errors.Is(err, fumehood.ErrCanceled) || !errors.Is(err, why) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -187,12 +187,12 @@ func networkOf(e spec.Environment) string {
 // build, docker.image is a tag only if AllowUnsafe is set: a spec could choose a name that others pull or build on.
 // Without AllowUnsafe and without a name, the tag contains a hash of docker.image.
 //
-// The error is an ErrConfig if the environment has no name at all, is not of type docker, or if docker.image is the
+// The error is an ErrFile if the environment has no name at all, is not of type docker, or if docker.image is the
 // tag to be built.
 func Tags(e *spec.Environment) ([]string, error) {
 	op := "build the image of " + e.File
 	if e.Type != spec.TypeDocker {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
 	}
 	var tags []string
 	image, name := e.Docker.Image, e.Name
@@ -208,9 +208,9 @@ func Tags(e *spec.Environment) ([]string, error) {
 	}
 	switch {
 	case tags == nil:
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "set a name: the image becomes fumehood:NAME"}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: errors.New("the environment has no name"), Hint: "set a name: the image becomes fumehood:NAME"}
 	case e.Docker.Build == nil && image == tags[0]:
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
 	}
 	return tags, nil
 }

@@ -41,7 +41,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	p := &plan{env: e.WithDefaults(), tags: tags}
 	for name, value := range p.env.Environment.Env {
 		if strings.ContainsRune(name+value, 0) {
-			return nil, &fumehood.Error{Op: "build image " + tags[0], Class: fumehood.ErrConfig, Err: fmt.Errorf("the variable %q contains a NUL byte", name)}
+			return nil, &fumehood.Error{Op: "build image " + tags[0], Class: fumehood.ErrFile, Err: fmt.Errorf("the variable %q contains a NUL byte", name)}
 		}
 	}
 	build := p.env.Docker.Build
@@ -64,7 +64,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 // read reads the Dockerfile of a build.
 func (p *plan) read(dir string, build *spec.Build) error {
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
-		return &fumehood.Error{Op: "docker.build.dockerfile", Class: fumehood.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "docker.build.dockerfile", Class: fumehood.ErrFile, Err: err}
 	}
 	text, err := buildcontext.ReadDockerfile(dir, build.Dockerfile)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	}
 	read, err := buildcontext.Parse(text, build.Args)
 	if err != nil {
-		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrConfig, Err: err}
+		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrFile, Err: err}
 	}
 	p.refs, p.caches = read.Bases, read.Caches
 	p.build = &step{ImageBuild: provider.ImageBuild{
@@ -91,11 +91,11 @@ func (p *plan) allow(file string, unsafe error) error {
 		p.allowed = append(p.allowed, unsafe.Error())
 		return nil
 	}
-	op := "read"
+	op, class := "read", fumehood.ErrFile
 	if file == "" {
-		op = "build image " + p.tags[0]
+		op, class = "build image "+p.tags[0], fumehood.ErrConfig
 	}
-	return &fumehood.Error{Op: op, Path: file, Class: fumehood.ErrConfig, Err: unsafe, Hint: "or allow it with AllowUnsafe, --allow-unsafe"}
+	return &fumehood.Error{Op: op, Path: file, Class: class, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
 }
 
 // resolve returns the ids of the base images, or nil if one is missing.
@@ -196,13 +196,13 @@ type submissionPlan struct {
 
 func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base provider.Image) (*submissionPlan, error) {
 	if s.Tag == "" && e.Name == "" {
-		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
+		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrFile, Err: errors.New("the environment has no name"), Hint: "name it, or give the image's tag"}
 	}
 	if err := spec.CheckNetwork("docker.network", e.Docker.Network); err != nil && !e.AllowUnsafe {
 		return nil, err
 	}
 	if e.Setup.LoginShell {
-		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrConfig, Err: errors.New("setup.login_shell is not for submissions: a login shell would run files of the submission")}
+		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrFile, Err: errors.New("setup.login_shell is not for submissions: a login shell would run files of the submission")}
 	}
 	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e)}
 	if p.user == "" {

@@ -51,9 +51,12 @@ type Options struct {
 	// excluded from the contexts of image builds. If the task's folder is inside Runs, only the folders of runs are
 	// excluded.
 	Runs string
-	// Resume is the folder of a run to resume, with the same task and the same samples. Attempts with a score there
-	// keep it. Empty starts a new run.
+	// Resume is the folder of a run to resume, with the same task and the same samples. Recorded attempts are not
+	// made again, except canceled ones and those that Repeat returns true for. Empty starts a new run.
 	Resume string
+	// Repeat reports whether a resumed run makes a recorded attempt again, and drops its result. Nil repeats
+	// attempts with an error of class task.Infra.
+	Repeat func(*task.SampleResult) bool
 
 	// Samples are the IDs of the samples to run. Nil means all. Limit is the maximum number of samples, in the
 	// order of the task; 0 means no limit.
@@ -61,10 +64,10 @@ type Options struct {
 	Limit   int
 	// Epochs is how often each sample is attempted. 0 means the value in the task file.
 	Epochs int
-	// MaxSandboxes, MaxStarting, Shuffle and FailFast are as in task.RunOptions.
-	MaxSandboxes, MaxStarting int
-	Shuffle                   *uint64
-	FailFast                  bool
+	// MaxSandboxes, MaxStarting, Retries, Shuffle and FailFast are as in task.RunOptions.
+	MaxSandboxes, MaxStarting, Retries int
+	Shuffle                            *uint64
+	FailFast                           bool
 	// Keep leaves all sandboxes in place. Report.Kept lists them.
 	Keep bool
 
@@ -134,7 +137,8 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 		return Report{}, err
 	}
 	what.Samples = choose(what.Samples, opts.Samples, opts.Limit)
-	how.MaxSandboxes, how.MaxStarting, how.Shuffle, how.FailFast = opts.MaxSandboxes, opts.MaxStarting, opts.Shuffle, opts.FailFast
+	how.MaxSandboxes, how.MaxStarting, how.Retries = opts.MaxSandboxes, opts.MaxStarting, opts.Retries
+	how.Shuffle, how.FailFast = opts.Shuffle, opts.FailFast
 	if opts.Epochs > 0 {
 		how.Epochs = opts.Epochs
 	}
@@ -142,7 +146,7 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, err := open(dir, opts.Resume != "", runs.About{Task: what.Name, Attempts: len(what.Samples) * max(how.Epochs, 1)}, resolved)
+	r, err := open(dir, opts, runs.About{Task: what.Name, Attempts: len(what.Samples) * max(how.Epochs, 1)}, resolved)
 	if err != nil {
 		return Report{}, err
 	}
@@ -202,7 +206,7 @@ func read(file string, opts Options) (*taskfile.File, error) {
 			err = gate.Check(file)
 		}
 		if err != nil {
-			return nil, &fumehood.Error{Op: "read task", Path: file, Class: fumehood.ErrConfig, Err: err}
+			return nil, &fumehood.Error{Op: "read task", Path: file, Class: fumehood.ErrFile, Err: err}
 		}
 	}
 	f, err := taskfile.Read(file, taskfile.ReadOptions{AllowRead: opts.AllowRead, AllowUnsafe: opts.AllowUnsafe, Logger: opts.Logger})
@@ -248,8 +252,8 @@ func choose(all []task.Sample, ids []string, limit int) []task.Sample {
 }
 
 // open creates the folder of a new run, or resumes a run, which must have the same task and the same samples.
-func open(dir string, resume bool, about runs.About, resolved []byte) (*runs.Run, error) {
-	if !resume {
+func open(dir string, opts Options, about runs.About, resolved []byte) (*runs.Run, error) {
+	if opts.Resume == "" {
 		return runs.Create(dir, about, resolved)
 	}
 	r, err := runs.Open(dir)
@@ -269,6 +273,12 @@ func open(dir string, resume bool, about runs.About, resolved []byte) (*runs.Run
 			Op: "resume", Path: r.Dir(), Class: fumehood.ErrConfig, Err: fmt.Errorf("the run has %d attempts, not %d", r.About().Attempts, about.Attempts),
 			Hint: "use the same --sample, --limit and --epochs as before",
 		}
+	default:
+		repeat := opts.Repeat
+		if repeat == nil {
+			repeat = func(r *task.SampleResult) bool { return r.Error != nil && r.Error.Class == task.Infra }
+		}
+		_, err = r.Drop(repeat)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close())

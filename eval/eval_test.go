@@ -170,7 +170,7 @@ func TestRun_errorReport(t *testing.T) {
 		return nil
 	}
 	report, err = eval.Run(ctx, dir, opts)
-	if !errors.Is(err, fumehood.ErrCancelled) || report.Dir != "" {
+	if !errors.Is(err, fumehood.ErrCanceled) || report.Dir != "" {
 		t.Errorf("of a run without results: %+v, %v", report, err)
 	}
 	if entries, err := runs.List(opts.Runs); err != nil || len(entries) != 1 {

@@ -24,8 +24,9 @@ import (
 //
 // A backend returns errors of this module's classes: an *Error without Op, Service and Path, which the caller adds.
 // An error without a class counts as ErrInfrastructure. Kernel errors are classified as follows: ENOENT and ELOOP
-// are ErrNotFound, ENAMETOOLONG is ErrLimit, EXDEV is ErrUnsupported. Errors of permission, existence and file type
-// have the class of that name.
+// are ErrNotFound, ENAMETOOLONG is ErrLimit, EXDEV is ErrUnsupported, EBUSY and ETXTBSY are ErrPermission. Errors of
+// permission, existence and file type have the class of that name. Errors of ServiceBackend.Start have the classes of
+// a start instead, such as ErrProgramNotFound, ErrNotExecutable, ErrDirNotFound and ErrUserNotFound.
 type Backend interface {
 	// Info describes the sandbox, with the default service first.
 	Info() fumehood.Info
@@ -41,9 +42,10 @@ type Backend interface {
 type ServiceBackend interface {
 	// Start starts cmd, at most once. If it returns an error, nothing runs. Dir is absolute, and an empty User
 	// means the service's own. The backend adds the service's environment, including Spec.Env, to Env. The caller
-	// handles Timeout, Stdout, Stderr and reading from Stdin. Input arrives through ProcessBackend.Write; without
-	// input, the caller calls CloseStdin. A backend that cannot bypass the sandbox's own programs ignores
-	// ViaEngine.
+	// handles Timeout, the output caps, Stdout, Stderr and reading from Stdin. The backend handles Grace, KillRest,
+	// Rlimits and TTY; what it cannot do is an ErrUnsupported, but KillRest then sets Exit.Leaked. Input arrives
+	// through ProcessBackend.Write; without input, the caller calls CloseStdin. A backend that cannot bypass the
+	// sandbox's own programs ignores ViaEngine.
 	//
 	// If live is set, out receives all output as it arrives. Otherwise it may receive only what the caps keep, with
 	// the totals in Exit. Start may then return before the command has started, and Wait returns the error of a
@@ -163,9 +165,10 @@ type DetachedBackend interface {
 // of a detached command.
 type Exit struct {
 	Outcome      fumehood.Outcome
-	Code         int // the program's own; 128+n for signal n; -1 when lost
+	Code         int // the program's own; 128+n for signal n; -1 when lost; the caller replaces it after a timeout
 	Signal       int
 	Reason       string // the reason, if it is lost
+	Killed       bool   // a caller, perhaps another process, has killed it or sent it SIGKILL
 	CausedInside bool   // code in the sandbox caused the loss, if it is lost
 	// Totals are the total bytes of standard output and standard error, if the sink did not receive them all.
 	Totals *[2]int64

@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +17,16 @@ func Environ(c *fumehood.Cmd) []string {
 	}
 	slices.Sort(env)
 	return env
+}
+
+// SetTerm sets the variable TERM of a command with a terminal, unless its environment or that of its service sets it.
+func SetTerm(c *fumehood.Cmd, serviceSets bool) {
+	if _, set := c.Env["TERM"]; !c.TTY || set || serviceSets {
+		return
+	}
+	env := map[string]string{"TERM": cmp.Or(c.Term, "xterm")}
+	maps.Copy(env, c.Env)
+	c.Env = env
 }
 
 // KillAfter returns a command's Grace with its default resolved; 0 means no grace period.

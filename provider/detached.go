@@ -29,7 +29,7 @@ func (d *detached) reserve() (id int, err error) {
 	if len(d.byID)+d.starting >= fumehood.MaxDetached {
 		return 0, &fumehood.Error{
 			Class: fumehood.ErrLimit, Err: fmt.Errorf("the service has reached its limit of %d detached commands", fumehood.MaxDetached),
-			Hint: "forget ended commands, see Process.Forget",
+			Hint: "forget commands that have ended",
 		}
 	}
 	d.starting++

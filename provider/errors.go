@@ -7,21 +7,33 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// cancelled returns the error of a call whose context ended, with the context's cause.
-func cancelled(ctx context.Context, op, service string) error {
-	return &fumehood.Error{Op: op, Service: service, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+// Unhealthy is in the chain of the error of a start in which a service became unhealthy, by its own health check. If
+// that happens again in another sandbox, the check or the service is wrong, and not the infrastructure.
+type Unhealthy struct {
+	Service string
+	Err     error
+}
+
+func (u *Unhealthy) Error() string { return u.Err.Error() }
+
+// Unwrap returns the error with its class.
+func (u *Unhealthy) Unwrap() error { return u.Err }
+
+// canceled returns the error of a call whose context ended, with the context's cause.
+func canceled(ctx context.Context, op, service string) error {
+	return &fumehood.Error{Op: op, Service: service, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 }
 
 // classify adds the operation and a class to err. A provider's error without a class becomes an infrastructure
-// failure, or ErrCancelled if the caller's context has ended. An error caused by the end of that context is an
-// ErrCancelled whatever its class.
+// failure, or ErrCanceled if the caller's context has ended. An error caused by the end of that context is an
+// ErrCanceled whatever its class.
 func classify(ctx context.Context, err error, op, service, path string) error {
 	if err == nil {
 		return nil
 	}
 	c := fumehood.ClassOf(err)
 	if ctx.Err() != nil && (c == nil || errors.Is(c, fumehood.ErrInfrastructure) || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return cancelled(ctx, op, service)
+		return canceled(ctx, op, service)
 	}
 	if c == nil {
 		c = fumehood.ErrInfrastructure

@@ -22,13 +22,13 @@ func TestClassify(t *testing.T) {
 		want error
 		is   error // the cause that errors.Is must find
 	}{
-		{"an error without a class is the infrastructure's", live, plain, fumehood.ErrInfrastructure, plain},
+		{"no class: infrastructure", live, plain, fumehood.ErrInfrastructure, plain},
 		{"a class is kept", live, &fumehood.Error{Class: fumehood.ErrNotFound, Err: plain}, fumehood.ErrNotFound, plain},
 		{"a wrapped class is kept", live, fmt.Errorf("x: %w", fumehood.ErrUnavailable), fumehood.ErrUnavailable, fumehood.ErrUnavailable},
-		{"what broke because the context ended is a cancel", over, plain, fumehood.ErrCancelled, why},
-		{"so is an infrastructure failure", over, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: plain}, fumehood.ErrCancelled, why},
-		{"so is content whose reader ended with the context", over, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", why)}, fumehood.ErrCancelled, why},
-		{"by whichever word", over, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", context.Canceled)}, fumehood.ErrCancelled, why},
+		{"context ended: canceled", over, plain, fumehood.ErrCanceled, why},
+		{"so is an infrastructure error", over, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: plain}, fumehood.ErrCanceled, why},
+		{"so is a canceled reader", over, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", why)}, fumehood.ErrCanceled, why},
+		{"by whichever word", over, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", context.Canceled)}, fumehood.ErrCanceled, why},
 		{"but no other class", over, &fumehood.Error{Class: fumehood.ErrNotFound, Err: plain}, fumehood.ErrNotFound, plain},
 	} {
 		t.Run(c.name, func(t *testing.T) {

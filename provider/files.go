@@ -263,7 +263,7 @@ func (s *service) change(ctx context.Context, c Change) (err error) {
 		return &fumehood.Error{Op: c.Op, Service: s.info.Name, Path: given, Class: fumehood.ErrConfig, Err: fmt.Errorf("mode %v has more than permission, set-id and sticky bits", c.Mode)}
 	}
 	if ctx.Err() != nil {
-		return cancelled(ctx, c.Op, s.info.Name)
+		return canceled(ctx, c.Op, s.info.Name)
 	}
 	err = s.files().Change(ctx, c)
 	var why *fumehood.Error

@@ -46,5 +46,5 @@ func (p *process) follow(ctx context.Context, s fumehood.Stream, offset int64, y
 			}
 		}
 	}
-	yield(fumehood.Chunk{}, cancelled(ctx, "follow", p.svc.info.Name))
+	yield(fumehood.Chunk{}, canceled(ctx, "follow", p.svc.info.Name))
 }

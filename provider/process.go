@@ -34,6 +34,7 @@ type process struct {
 	ended    bool  // the backend has reported its end
 	why      error // errTimeout, or our reason for killing the command; nil if not killed
 	unkilled bool
+	sigkill  bool           // the caller has sent SIGKILL
 	killing  sync.WaitGroup // kill, once why is set
 	refusal  error          // the first error of a writer
 
@@ -75,7 +76,7 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		return nil, cmd, classify(ctx, err, op, s.info.Name, "")
 	}
 	if ctx.Err() != nil {
-		return nil, cmd, cancelled(ctx, op, s.info.Name)
+		return nil, cmd, canceled(ctx, op, s.info.Name)
 	}
 	cmd.Dir = s.abs(cmd.Dir)
 	if cmd.TTY && cmd.Rows == 0 && cmd.Cols == 0 {
@@ -163,7 +164,7 @@ func (p *process) supervise(ctx context.Context, cmd fumehood.Cmd) {
 		clock := time.AfterFunc(cmd.Timeout-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
 		defer clock.Stop()
 	}
-	defer context.AfterFunc(ctx, func() { p.kill(ctx, cancelled(ctx, "exec", p.svc.info.Name)) })()
+	defer context.AfterFunc(ctx, func() { p.kill(ctx, canceled(ctx, "exec", p.svc.info.Name)) })()
 	if p.refused != nil {
 		go func() {
 			select {
@@ -215,6 +216,7 @@ func (p *process) kill(ctx context.Context, why error) {
 func (p *process) finish(ctx context.Context, exit Exit, err error) {
 	p.mu.Lock()
 	why, unkilled := p.why, p.unkilled
+	killed := exit.Killed || p.sigkill || errors.Is(why, errKilled)
 	p.mu.Unlock()
 	switch {
 	case err != nil && (why == nil || errors.Is(err, fumehood.ErrNotStarted)):
@@ -240,6 +242,12 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Reason = fumehood.TimedOut, -1, 0, ""
 		case errors.Is(why, errKilled) && exit.Outcome == "":
 			p.result.Outcome, p.result.ExitCode, p.result.Reason = fumehood.Lost, -1, "this transport cannot kill the command"
+		}
+		switch {
+		case p.result.Outcome == fumehood.Lost && err != nil:
+			p.result.Reason = err.Error()
+		case p.result.Outcome == fumehood.Signaled && killed && (exit.Signal == sigKill || exit.Signal == sigTerm):
+			p.result.Reason = errKilled.Error()
 		}
 	}
 	if p.record != nil {
@@ -291,7 +299,7 @@ func (p *process) Wait(ctx context.Context) (*fumehood.Result, error) {
 	case <-p.done:
 		return p.result, p.err
 	case <-ctx.Done():
-		return nil, cancelled(ctx, "wait", p.svc.info.Name)
+		return nil, canceled(ctx, "wait", p.svc.info.Name)
 	}
 }
 
@@ -361,12 +369,17 @@ func (p *process) needPipe(op string) error {
 	if p.stdin {
 		return nil
 	}
-	return &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("the command was started without StdinPipe")}
+	return &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("the command was started without an open standard input"), Hint: "leave it open at the start (-i)"}
 }
 
 func (p *process) Signal(ctx context.Context, sig int) error {
 	if p.isOver() {
 		return nil
+	}
+	if sig == sigKill { // before the command can end of it
+		p.mu.Lock()
+		p.sigkill = true
+		p.mu.Unlock()
 	}
 	return classify(ctx, p.be.Signal(ctx, sig), "signal", p.svc.info.Name, "")
 }
@@ -376,6 +389,9 @@ func (p *process) Resize(ctx context.Context, rows, cols uint16) error {
 }
 
 var errKilled = errors.New("killed by the caller")
+
+// Linux's numbers of the signals of a kill.
+const sigKill, sigTerm = 9, 15
 
 // outOfReach reports whether the command may still run in its sandbox but cannot be reached from this process.
 func (p *process) outOfReach() bool {
@@ -388,12 +404,12 @@ func (p *process) Kill(ctx context.Context) error {
 	if p.outOfReach() {
 		return &fumehood.Error{
 			Op: "kill", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the connection to the command was lost: it may still run"),
-			Hint: "call Service.RefreshProcesses to find it again",
+			Hint: "refresh the list of detached commands to find it again",
 		}
 	}
 	p.kill(ctx, errKilled)
 	_, err := p.Wait(ctx)
-	if errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil {
+	if errors.Is(err, fumehood.ErrCanceled) && ctx.Err() == nil {
 		return nil // the command's own context ended first
 	}
 	return err

@@ -30,7 +30,7 @@ type Recorder struct {
 }
 
 // Failed wraps the error of a failed start, so that Redact also removes values passed to Hide. A provider's Start
-// returns its errors through Failed.
+// returns its errors through Failed, except those of Spec.Validate. It sets their Op, such as "start sandbox NAME".
 func (r *Recorder) Failed(err error) error { return &startError{err, r} }
 
 type startError struct {
@@ -62,7 +62,8 @@ func (e *redactedError) Unwrap() error { return e.error }
 // secret is text that must not appear in any line.
 type secret struct{ name, value string }
 
-// NewRecorder returns the recorder of a sandbox to be started from a spec, whose Name must be set.
+// NewRecorder returns the recorder of a sandbox to be started from a spec, whose Name must be set. It hides the values
+// of Spec.Env.
 func NewRecorder(s *fumehood.Spec) *Recorder {
 	r := newRecorder(s.Journal, Describe(s, fumehood.Info{Name: s.Name}), s.Keep)
 	r.Hide(s.Env)

@@ -50,7 +50,7 @@ func New(be Backend, spec fumehood.Spec, rec *Recorder) fumehood.Sandbox {
 	return sb
 }
 
-// Describe completes a provider's Info with values from the spec.
+// Describe adds labels, configuration file and names of variables of the spec to a provider's Info. New does so too.
 func Describe(s *fumehood.Spec, info fumehood.Info) fumehood.Info {
 	if len(s.Labels) > 0 {
 		info.Labels = maps.Clone(s.Labels)

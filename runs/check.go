@@ -58,8 +58,8 @@ func readLine(in *bufio.Reader) (raw []byte, err error) {
 }
 
 var (
-	classes = []string{task.Infra, task.Config, task.Limit, task.Cancelled}
-	// A custom solver may record a step with an unknown outcome.
+	classes = []string{task.Infra, task.Config, task.Limit, task.Canceled}
+	// outcomes includes the empty one: a custom solver may record a step with an unknown outcome.
 	outcomes = []fumehood.Outcome{"", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory, fumehood.Lost}
 )
 
@@ -79,7 +79,11 @@ func check(r *task.SampleResult) error {
 			return fmt.Errorf("unknown phase %q", phase)
 		}
 	}
-	for _, s := range r.Steps {
+	steps := slices.Clone(r.Steps)
+	if r.Grader != nil {
+		steps = append(steps, *r.Grader)
+	}
+	for _, s := range steps {
 		if !slices.Contains(outcomes, s.Outcome) {
 			return fmt.Errorf("unknown outcome %q", s.Outcome)
 		}

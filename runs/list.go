@@ -1,11 +1,10 @@
 package runs
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,8 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/task"
 )
 
 // NewName returns a name for the folder of a new run: the time, the valid part of the task's name, and random
@@ -32,13 +32,16 @@ var notInName = regexp.MustCompile(`[^A-Za-z0-9_]`)
 // Entry is a run in a list.
 type Entry struct {
 	*Folder
-	Recorded int  // number of results
-	Finished bool // it has a summary
-	Live     bool // a process is writing it
+	Recorded int           // number of results, without canceled attempts
+	PassRate *Rate         // of the attempts with a score; nil if there are none
+	Duration time.Duration // as Summary.Duration
+	Finished bool          // it has a summary
+	Live     bool          // a process is writing it
 }
 
 // List returns the runs in dir, newest first. It ignores other folders and files. A missing dir contains no runs.
-// Runs that cannot be read are reported as errors; the others are returned all the same.
+// Runs that cannot be read are reported as errors; the others are returned all the same. Of a finished run it reads only
+// the summary.
 func List(dir string) ([]Entry, error) {
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -59,14 +62,19 @@ func List(dir string) ([]Entry, error) {
 			bad = append(bad, err)
 			continue
 		}
-		e := Entry{Folder: f, Live: f.live()}
-		_, err = os.Stat(f.path(summaryFile))
-		e.Finished = err == nil
-		if e.Recorded, err = f.count(); err != nil {
-			bad = append(bad, failed("list runs", of, err))
-			continue
+		s, finished := f.written()
+		if s == nil {
+			now, err := f.Summary()
+			if err != nil {
+				bad = append(bad, err)
+				continue
+			}
+			s = &now
 		}
-		all = append(all, e)
+		all = append(all, Entry{
+			Folder: f, Recorded: s.Recorded - s.Errors[task.Canceled], PassRate: s.PassRate, Duration: time.Duration(s.Duration * float64(time.Second)),
+			Finished: finished, Live: f.live(),
+		})
 	}
 	slices.SortStableFunc(all, func(a, b Entry) int { return b.about.Created.Compare(a.about.Created) })
 	return all, errors.Join(bad...)
@@ -87,24 +95,31 @@ func (f *Folder) live() bool {
 	return err == nil && owner.Judge(self, id) != owner.Dead
 }
 
-// count returns the number of lines in the results, without parsing them.
-func (f *Folder) count() (int, error) {
-	file, err := archive.OpenRegular(f.path(resultsFile))
+// written returns the summary that the run has ended with, and whether there is one. It is nil if it cannot be read or
+// contradicts itself: it is then made from the results, which takes longer.
+func (f *Folder) written() (s *Summary, exists bool) {
+	text, err := hostpath.ReadFile(f.path(summaryFile), maxLine)
 	if err != nil {
-		return 0, err
+		return nil, !errors.Is(err, fs.ErrNotExist)
 	}
-	defer file.Close()
-	n := 0
-	for buf := make([]byte, 1<<16); ; {
-		read, err := file.Read(buf)
-		n += bytes.Count(buf[:read], []byte("\n"))
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return 0, err
+	s = &Summary{}
+	if json.Unmarshal(text, s) != nil || s.Passed < 0 || s.Failed < 0 || s.Recorded > f.about.Attempts || !(s.Duration >= 0 && s.Duration <= maxDuration) {
+		return nil, true
+	}
+	errs := 0
+	for _, n := range s.Errors {
+		if errs += n; n < 0 {
+			return nil, true
 		}
 	}
+	if s.Passed+s.Failed+errs != s.Recorded || s.Recorded > 0 && s.Duration == 0 {
+		return nil, true
+	}
+	if s.PassRate = nil; s.Passed+s.Failed > 0 {
+		r := rate(s.Passed, s.Passed+s.Failed)
+		s.PassRate = &r
+	}
+	return s, true
 }
 
 // Below returns the folders of runs in dir and below it, including broken ones. It follows no links and ignores

@@ -78,14 +78,14 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 }
 
 // Open resumes a run, after its end or after its process died. It drops a partial last line, and canceled attempts,
-// which must be repeated. A run that another process is writing is an ErrUnavailable.
+// which must be repeated. Drop drops others. A run that another process is writing is an ErrUnavailable.
 func Open(dir string) (_ *Run, err error) {
 	const op = "open run"
 	f, err := Read(dir)
 	if err != nil {
 		return nil, err
 	}
-	r := &Run{Folder: f, lock: flock.New(f.path(lockFile)), done: map[task.Key]bool{}}
+	r := &Run{Folder: f, lock: flock.New(f.path(lockFile))}
 	locked, err := r.lock.TryLock()
 	if err != nil {
 		return nil, failed(op, dir, err)
@@ -111,53 +111,88 @@ func Open(dir string) (_ *Run, err error) {
 	if err := os.Remove(f.path(summaryFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, failed(op, dir, err)
 	}
-	if err := r.repair(); err != nil {
+	if _, err := r.rewrite(canceled); err != nil {
 		return nil, err
 	}
-	results, err := os.OpenFile(f.path(resultsFile), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return nil, failed(op, dir, err)
-	}
-	r.results = results
 	return r, nil
 }
 
-// repair drops partial lines and canceled attempts, and records which attempts are done.
-func (r *Run) repair() error {
+func canceled(res *task.SampleResult) bool {
+	return res.Error != nil && res.Error.Class == task.Canceled
+}
+
+// Drop removes the results that match, so that their attempts are made again. It returns how many it has removed.
+// After an error nothing can be appended.
+func (r *Run) Drop(match func(*task.SampleResult) bool) (dropped int, err error) {
+	const op = "drop results"
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken != nil {
+		return 0, &fumehood.Error{Op: op, Path: r.dir, Class: fumehood.ErrUnavailable, Err: r.broken}
+	}
+	err = r.results.Close() // Windows replaces no open file
+	r.results = nil
+	if err != nil {
+		err = failed(op, r.dir, err)
+	} else {
+		dropped, err = r.rewrite(match)
+	}
+	r.broken = err
+	return dropped, err
+}
+
+// rewrite drops results and partial lines, records which attempts are done, and opens the results for appending.
+func (r *Run) rewrite(drop func(*task.SampleResult) bool) (dropped int, err error) {
+	if dropped, err = r.repair(drop); err != nil {
+		return 0, err
+	}
+	results, err := os.OpenFile(r.path(resultsFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return 0, failed("open run", r.dir, err)
+	}
+	r.results = results
+	return dropped, nil
+}
+
+// repair drops results and partial lines, and records which attempts are done.
+func (r *Run) repair(drop func(*task.SampleResult) bool) (dropped int, err error) {
 	const op = "repair results"
 	kept, err := os.CreateTemp(r.dir, ".new-*")
 	if err != nil {
-		return failed(op, r.dir, err)
+		return 0, failed(op, r.dir, err)
 	}
 	defer os.Remove(kept.Name()) // if it was not renamed
 	defer kept.Close()
-	was := r.Folder.size()
+	was, size := r.Folder.size(), int64(0)
+	done := map[task.Key]bool{}
 	for l, err := range r.lines(was) {
 		if err != nil {
-			return err
+			return 0, err
 		}
-		key := l.result.Key()
-		if e := l.result.Error; e != nil && e.Class == task.Cancelled {
+		if drop(&l.result) {
+			dropped++
 			continue
 		}
-		r.done[key] = true
+		done[l.result.Key()] = true
 		n, err := kept.Write(l.raw)
 		if err != nil {
-			return failed(op, r.dir, err)
+			return 0, failed(op, r.dir, err)
 		}
-		r.size += int64(n)
+		size += int64(n)
 	}
-	if r.size == was {
-		return nil
+	if size == was {
+		r.done, r.size = done, size
+		return dropped, nil
 	}
 	err = errors.Join(kept.Chmod(0o600), kept.Sync(), kept.Close())
 	if err == nil {
 		err = replace(kept.Name(), r.path(resultsFile))
 	}
 	if err != nil {
-		return failed(op, r.dir, err)
+		return 0, failed(op, r.dir, err)
 	}
-	return nil
+	r.done, r.size = done, size
+	return dropped, nil
 }
 
 // Done returns a function that reports whether an attempt is recorded, for task.RunOptions. It takes later calls of

@@ -308,7 +308,7 @@ func TestOpen_duplicate(t *testing.T) {
 
 func TestOpen_canceled(t *testing.T) {
 	r := create(t)
-	appendAll(t, r, scored("a", 1, 1), failedWith("b", task.Cancelled), failedWith("c", task.Infra), failedWith("d", task.Cancelled))
+	appendAll(t, r, scored("a", 1, 1), failedWith("b", task.Canceled), failedWith("c", task.Infra), failedWith("d", task.Canceled))
 	if got := recorded(t, r.Folder); len(got) != 4 {
 		t.Errorf("got %q", got)
 	}

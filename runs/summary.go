@@ -24,6 +24,9 @@ type Summary struct {
 	// Outcomes counts the attempts with a score by the outcome of their last step; "none" if there was no step.
 	Outcomes map[string]int `json:"outcomes"`
 	Retried  int            `json:"retried"` // attempts that used more than one sandbox
+	// Duration is the time from the creation of the run to the end of its last recorded attempt, in seconds. It
+	// includes the time before a resume.
+	Duration float64 `json:"duration"`
 
 	PassRate *Rate `json:"pass_rate,omitempty"` // of the attempts with a score; nil if there are none
 	// PassRateAll is the rate of all recorded attempts, except canceled ones. Attempts without a score count as not
@@ -92,6 +95,9 @@ func (f *Folder) summary(within int64) (Summary, error) {
 	return t.end(), nil
 }
 
+// maxDuration bounds the duration of a run in seconds: its files may be from another person.
+const maxDuration = 1e9
+
 // tally is a summary in progress. It holds a few numbers of each result.
 type tally struct {
 	Summary
@@ -105,9 +111,12 @@ func (t *tally) add(r *task.SampleResult) {
 	if r.Tries > 1 {
 		t.Retried++
 	}
+	ended := r.Started.Sub(t.Created).Seconds()
 	for phase, seconds := range r.Phases {
 		t.times[phase] = append(t.times[phase], seconds)
+		ended += seconds
 	}
+	t.Duration = min(max(t.Duration, ended), maxDuration)
 	if r.Error != nil {
 		t.Errors[r.Error.Class]++
 		return
@@ -134,7 +143,7 @@ func (t *tally) end() Summary {
 		r, mean := rate(t.Passed, scored), t.scores/float64(scored)
 		t.PassRate, t.Mean = &r, &mean
 	}
-	if all := t.Recorded - t.Errors[task.Cancelled]; all > 0 {
+	if all := t.Recorded - t.Errors[task.Canceled]; all > 0 {
 		r := rate(t.Passed, all)
 		t.PassRateAll = &r
 	}

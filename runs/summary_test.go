@@ -63,7 +63,7 @@ func TestFolder_Summary(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Summary{
-		Run: "run", Task: "sums", Created: created, Attempts: 10_000, Recorded: 5, Passed: 1, Failed: 3, Retried: 2,
+		Run: "run", Task: "sums", Created: created, Attempts: 10_000, Recorded: 5, Passed: 1, Failed: 3, Retried: 2, Duration: 4,
 		Errors: map[string]int{task.Infra: 1}, Outcomes: map[string]int{"exited": 1, "timed-out": 1, "signaled": 1, "none": 1},
 		PassRate: s.PassRate, PassRateAll: s.PassRateAll, Mean: s.Mean, Parts: map[string]float64{"style": 0.75},
 		Phases: map[string]Phase{"acquire": {3, 0.375, 2, 2}, "solve": {5, 0.625, 3, 3}},

@@ -161,7 +161,7 @@ func steadily(ctx context.Context, read func() error) error {
 		case !errors.As(err, &b):
 			return err
 		case ctx.Err() != nil:
-			return &fumehood.Error{Op: "read", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+			return &fumehood.Error{Op: "read", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 		case try == tries:
 			return &unfit{"it keeps changing while it is read"}
 		}

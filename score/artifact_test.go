@@ -165,7 +165,7 @@ func TestSteadily(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := steadily(ctx, func() error { return &brokenOff{io.ErrUnexpectedEOF} }); !errors.Is(err, fumehood.ErrCancelled) {
+	if err := steadily(ctx, func() error { return &brokenOff{io.ErrUnexpectedEOF} }); !errors.Is(err, fumehood.ErrCanceled) {
 		t.Errorf("got %v", err)
 	}
 }

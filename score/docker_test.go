@@ -435,7 +435,7 @@ func TestGrader_errors(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			if got, err := grader(t).Score(ctx, a); !errors.Is(err, fumehood.ErrCancelled) {
+			if got, err := grader(t).Score(ctx, a); !errors.Is(err, fumehood.ErrCanceled) {
 				t.Errorf("canceled: got %+v, %v", got, err)
 			}
 		})

@@ -70,7 +70,7 @@ func (g *Grader) validate() error {
 		return errors.New("its command can neither be detached, nor have an input or a terminal")
 	case !s.Network.IsNone() || len(s.Ports) > 0:
 		return errors.New("its sandbox has no network")
-	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
+	case s.Compose != nil && (len(s.Compose.Files) > 0 || s.Compose.Content != "" || s.Compose.Egress != "" || s.Compose.AllowUnsafe):
 		return errors.New("its sandbox is a Compose project, which a grader cannot have: give it an image or a Dockerfile")
 	case s.Name != "" || s.Keep || len(s.Labels) > 0:
 		return errors.New("its spec has a Name, Labels or Keep, which graders cannot have")
@@ -107,7 +107,7 @@ func within(name, dir string) bool {
 // Sandbox returns the spec of the sandboxes in which attempts are graded.
 func (g *Grader) Sandbox() fumehood.Spec { return g.Spec }
 
-// Score grades an attempt, as a task.Scorer. Its errors are *fumehood.Errors.
+// Score grades an attempt, as a task.Scorer, and sets Attempt.Grader. Its errors are *fumehood.Errors.
 func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, err error) {
 	if err := g.Validate(); err != nil {
 		return task.Score{}, err
@@ -139,11 +139,11 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox
 			return task.Score{Reasons: []string{fmt.Sprintf("the artifact %s is rejected: %v", quote(artifact.Path), err)}}, nil
 		}
 	}
-	return g.run(ctx, sb)
+	return g.run(ctx, a, sb)
 }
 
-// run runs the command, and returns the score for how it ended.
-func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, error) {
+// run runs the command, records it in the attempt, and returns the score for how it ended.
+func (g *Grader) run(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox) (task.Score, error) {
 	cmd := g.Cmd
 	cmd.ViaEngine, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
 	if cmd.Timeout == 0 {
@@ -153,10 +153,13 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, erro
 	if err != nil {
 		return task.Score{}, err
 	}
+	a.Grader = &task.Step{Name: "grader", Cmd: cmd, Result: r}
 	fail := func(class error, format string, a ...any) error {
 		why := fmt.Errorf("the grader's command "+format, a...)
-		if text := strings.TrimSpace(r.Stderr.Text()); text != "" {
-			why = fmt.Errorf("%w; the end of its standard error: %s", why, quote(text[max(0, len(text)-shown):]))
+		for _, out := range []struct{ name, text string }{{"error", r.Stderr.Text()}, {"output", r.Stdout.Text()}} {
+			if text := strings.TrimSpace(out.text); text != "" {
+				why = fmt.Errorf("%w; the end of its standard %s: %s", why, out.name, quote(text[max(0, len(text)-shown):]))
+			}
 		}
 		return &fumehood.Error{Class: class, Err: why}
 	}
@@ -187,5 +190,5 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (task.Score, erro
 	return s, nil
 }
 
-// shown is the number of bytes of a grader's standard error that an error contains.
+// shown is the number of bytes of each output of a grader that an error contains.
 const shown = 100

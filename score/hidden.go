@@ -26,7 +26,7 @@ func (g *Grader) checkHidden() error {
 			}
 		}
 		if why := hostpath.Unsafe(m.Host, false); why != "" && !g.Spec.AllowUnsafe {
-			return fmt.Errorf("hidden path %q is not safe: %s; allow it with AllowUnsafe, --allow-unsafe", m.Host, why)
+			return fmt.Errorf("hidden path %q is not safe: %s; allow it (--allow-unsafe)", m.Host, why)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func (t *Text) check(ctx context.Context, got []byte) (reasons []string, err err
 		re, err := regexp.Compile(t.Regexp)
 		found := err == nil && re.MatchReader(&runes{ctx: ctx, Reader: bytes.NewReader(got)})
 		if ctx.Err() != nil {
-			return nil, &fumehood.Error{Op: "match a regular expression", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+			return nil, &fumehood.Error{Op: "match a regular expression", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 		}
 		if !found {
 			miss("is %s, which %s does not match", quote(got), quote(t.Regexp))

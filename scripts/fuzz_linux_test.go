@@ -28,10 +28,10 @@ func TestFuzz_outOfTime(t *testing.T) {
 		code   string
 		passes bool
 	}{
-		"nothing is found": {says: "PASS\nok  \texample.com/fuzzed\t10.1s\n", code: "0", passes: true},
-		"its time is up":   {says: outOfTime, code: "1", passes: true},
-		"its time is up while what it found is made smaller": {says: outOfTime, writes: true, code: "1"},
-		"the target itself ran out of time": {
+		"nothing is found":          {says: "PASS\nok  \texample.com/fuzzed\t10.1s\n", code: "0", passes: true},
+		"its time is up":            {says: outOfTime, code: "1", passes: true},
+		"its time is up minimizing": {says: outOfTime, writes: true, code: "1"},
+		"the target runs out of time": {
 			says: strings.Replace(outOfTime, "    context", "    --- FAIL: FuzzIt (0.00s)\n        it_test.go:8: context", 1),
 			code: "1",
 		},

@@ -136,8 +136,9 @@ var placeholder = regexp.MustCompile(`\{\{\s*static:([^{}]*?)\s*\}\}`)
 
 // Resolve returns a copy of v in which each {{static:NAME}} in a string is replaced by the path at which the
 // session's commands find that asset: a path in the container, or under type local a path of this machine. V has
-// the types that JSON decodes to. Resolve replaces in strings, in maps (but not in their keys) and in slices,
-// also in []string and map[string]string. Other values are kept as they are. An unknown asset is an ErrConfig.
+// the types that JSON decodes to. Resolve replaces in strings, in maps, also in their keys, and in slices, also in
+// []string and map[string]string. Other values are kept as they are. An unknown asset is an ErrConfig, and so are
+// two keys of a map that become the same.
 func (s *Session) Resolve(v any) (any, error) {
 	var errs []error
 	resolved := s.resolve(v, &errs)
@@ -184,9 +185,16 @@ func resolveSlice[T any](s *Session, v []T, errs *[]error) []T {
 }
 
 func resolveMap[T any](s *Session, v map[string]T, errs *[]error) map[string]T {
-	out := maps.Clone(v)
-	for k := range out {
-		out[k], _ = s.resolve(out[k], errs).(T) // a nil value stays nil
+	if v == nil {
+		return nil
+	}
+	out := make(map[string]T, len(v))
+	for _, k := range slices.Sorted(maps.Keys(v)) {
+		key, _ := s.resolve(k, errs).(string)
+		if _, twice := out[key]; twice {
+			*errs = append(*errs, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("key %q: another key becomes %q too", k, key)})
+		}
+		out[key], _ = s.resolve(v[k], errs).(T) // a nil value stays nil
 	}
 	return out
 }

@@ -107,7 +107,7 @@ func (s *Session) quiet(op string) error {
 	defer s.mu.Unlock()
 	for _, r := range s.runtimes {
 		if r.running() {
-			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait until it ends, or kill it"}
+			return &fumehood.Error{Op: op, Class: fumehood.ErrLimit, Err: ErrBusy, Hint: "wait until it ends, or kill it"}
 		}
 	}
 	return nil

@@ -25,3 +25,21 @@ func Cleanup(ctx context.Context, provider fumehood.Provider, dir string, opts p
 		return failed(op, helperOf(provider, folder).remove(ctx))
 	})
 }
+
+// sweep removes what sessions of ended processes left in dir. It does so without being asked by the user, so it only
+// logs errors. The next session tries again.
+func (s *Session) sweep(ctx context.Context, dir string) {
+	containers := s.opts.Provider
+	if s.local() {
+		containers = nil
+	}
+	plan, err := Cleanup(ctx, containers, dir, provider.CleanupOptions{})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot remove everything that ended sessions left; `fumehood cleanup` retries", "error", err)
+	}
+	for _, l := range plan {
+		if l.Removed {
+			s.log.Debug("removed what an ended session left", "folder", l.Name)
+		}
+	}
+}

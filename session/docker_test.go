@@ -510,8 +510,14 @@ const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
 
 func TestSession_unprivilegedUser(t *testing.T) {
 	t.Parallel()
+	runUnprivileged(t, asUnprivileged)
+}
+
+// runUnprivileged runs this test as another user of this machine, in a process of its own that calls test.
+func runUnprivileged(t *testing.T, test func(t *testing.T, home string)) {
+	t.Helper()
 	if dir := os.Getenv(unprivileged); dir != "" {
-		asUnprivileged(t, dir)
+		test(t, dir)
 		return
 	}
 	inDocker(t)

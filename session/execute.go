@@ -51,7 +51,7 @@ type Result struct {
 	Outcome  fumehood.Outcome
 	ExitCode int    // as in fumehood.Result
 	Signal   int    // as in fumehood.Result
-	Reason   string // the known reason if the outcome is Lost
+	Reason   string // as in fumehood.Result
 	Leaked   bool   // some of its processes may still be running; see fumehood.Result
 
 	Elapsed time.Duration  // since the command was sent to the sandbox, including the setup
@@ -84,7 +84,7 @@ var ErrStdin = errors.New("a stream takes no standard input")
 // Execute runs a command in the shell of the setup, after the setup, and waits until it ends. The container
 // stays, with all changes that the command made. An error means that the infrastructure failed or that no shell
 // could be started; how the command ended is in the Result. If ctx ends first, the command is killed and
-// Execute returns an ErrCancelled. While another command runs it returns an ErrBusy.
+// Execute returns an ErrCanceled. While another command runs it returns an ErrBusy.
 //
 // The setup and the command form one program for a shell: bash if the container has it, else sh. It is a login
 // shell only if the spec requires one. Its variables come from the image, the spec and the call. In an evaluation

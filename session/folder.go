@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
@@ -77,12 +78,16 @@ func (s *Session) unpack(ctx context.Context, r io.Reader, dir string) error {
 }
 
 // ReadFiles returns the regular files of the workspace that match any of the globs. The keys are paths relative
-// to the workspace, with slashes. The globs are those of package workspace. If the files exceed
-// fumehood.MaxReadFile bytes together, ReadFiles returns an ErrTooLarge.
+// to the workspace, with slashes. The globs are those of package workspace, but may begin with ./ and end with /. If
+// the files exceed fumehood.MaxReadFile bytes together, ReadFiles returns an ErrTooLarge.
 func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]byte, error) {
 	const op = "read files"
 	if err := s.open(op); err != nil {
 		return nil, err
+	}
+	opts := workspace.CreateOptions{Keep: cleanGlobs(globs)}
+	if err := opts.Validate(); err != nil {
+		return nil, failed(op, err)
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -92,13 +97,30 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 	var files map[string][]byte
 	err := s.reading(ctx, func(dir string) error {
 		files = map[string][]byte{}
-		opts := workspace.CreateOptions{Keep: append([]string{}, globs...)} // not nil, which includes everything
 		return archive.Pipe(s.pack(ctx, dir, opts), archive.Whole(func(r io.Reader) error { return readRegular(r, files) }))
 	})
 	if err != nil {
 		return nil, failed(op, err)
 	}
 	return files, nil
+}
+
+// cleanGlobs returns the globs without ./ at the beginning and / at the end. The result is never nil, which would
+// include everything.
+func cleanGlobs(globs []string) []string {
+	clean := make([]string, len(globs))
+	for i, g := range globs {
+		if clean[i] = g; g == "" || path.IsAbs(g) {
+			continue // an error
+		}
+		for strings.HasPrefix(clean[i], "./") {
+			clean[i] = strings.TrimLeft(clean[i][1:], "/")
+		}
+		if clean[i] = strings.TrimRight(clean[i], "/"); clean[i] == "" || clean[i] == "." {
+			clean[i] = "**" // the workspace itself
+		}
+	}
+	return clean
 }
 
 func readRegular(r io.Reader, files map[string][]byte) error {

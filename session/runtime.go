@@ -91,7 +91,7 @@ func (r *Runtime) begin(op string) error {
 		return err
 	}
 	if r.busy {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: ErrBusy, Hint: "wait until it ends, or spawn another runtime"}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrLimit, Err: ErrBusy, Hint: "wait until it ends, or spawn another runtime"}
 	}
 	r.busy = true
 	return nil

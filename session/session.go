@@ -45,7 +45,7 @@ const (
 type Options struct {
 	// Provider starts the containers. The caller closes it, after the session.
 	Provider fumehood.Provider
-	// Environment defines where code runs. Its type must match the provider.
+	// Environment defines where code runs. Its type must match the provider. Open copies it.
 	Environment *spec.Environment
 	Kind        Kind
 
@@ -74,12 +74,14 @@ type Options struct {
 	Inputs []workspace.Input
 
 	// HUID and HGID are the user and group of evaluations whose spec names none. Empty means those of this
-	// process.
+	// process. Under type docker, commands find them in the variables HUID and HGID, unless the spec or the spawn
+	// sets these.
 	HUID, HGID string
 
 	// Logger receives what weakens isolation (in place of the provider's logger), the names of variables of this
-	// machine that are passed on (never their values), the steps of a build, and where kept containers are. If
-	// Logger is nil, the provider's logger receives what weakens isolation, and the rest is not logged.
+	// machine that are passed on (never their values), the steps of a build, where kept containers are, and that
+	// snapshots have another compression than the spec's. If Logger is nil, the provider's logger receives what
+	// weakens isolation, and the rest is not logged.
 	Logger *slog.Logger
 	// Journal records the activity in the sandboxes of all runtimes of the session. Nil disables it.
 	Journal *slog.Logger
@@ -114,15 +116,20 @@ type Session struct {
 	closed   bool
 }
 
-// ErrBusy is wrapped by the error of a call that must wait until a running command ends.
+// ErrBusy is wrapped by the error of a call that must wait until a running command ends. That error is an ErrLimit: the
+// limit is one command at a time, and the same call succeeds later.
 var ErrBusy = errors.New("a command is already running")
 
 // Open creates a private workspace. It starts no container. If it fails, nothing is left behind.
+//
+// First it removes the folders in Dir of sessions whose process ended without closing them, as Cleanup does. Only for
+// files in them that this machine's user may not remove, it starts a container. Errors of that are only logged.
 func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 	const op = "open session"
 	if err := opts.check(); err != nil {
 		return nil, failed(op, err)
 	}
+	opts.Environment = opts.Environment.Clone()
 	s := &Session{
 		opts: opts, env: opts.Environment.WithDefaults(), log: opts.Logger, logged: map[string]bool{},
 		name: "session-" + strings.ToLower(rand.Text()[:12]),
@@ -130,19 +137,24 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	if c := &s.env.Snapshot.Compression; opts.Kind == Agent && *c == string(workspace.Bzip2) {
+		s.log.Warn("snapshots are written as gz: bz2 can only be read", "spec", s.env.File)
+		*c = string(workspace.Gzip)
+	}
 	if s.assets, err = spec.MergeAssets(opts.Assets...); err != nil {
 		return nil, failed(op, err)
 	}
 	dir := opts.Dir
 	if dir == "" {
 		if dir, err = owner.StateDir("session"); err != nil {
-			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set Dir"}
+			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME or XDG_STATE_HOME"}
 		}
 	}
 	if dir, err = filepath.Abs(dir); err == nil && s.opts.AssetDir != "" {
 		s.opts.AssetDir, err = filepath.Abs(s.opts.AssetDir)
 	}
 	if err == nil {
+		s.sweep(ctx, dir)
 		s.folder, err = owner.MakeFolder(dir, s.name, s.env.Docker.KeepContainerAfterClean)
 	}
 	if err != nil {
@@ -172,7 +184,7 @@ func (o *Options) check() error {
 	case slices.Contains([]string{spec.TypeDocker, spec.TypeLocal}, o.Provider.Name()) && o.Provider.Name() != o.Environment.Type:
 		return bad("the environment has type %s, but the provider is %s", o.Environment.Type, o.Provider.Name())
 	}
-	return nil
+	return o.Environment.Validate()
 }
 
 // unsafeArchives returns the reason why archives may not be saved in the spec's archive_save_dir, or "" if they

@@ -496,10 +496,10 @@ func TestExecute_canceled(t *testing.T) {
 			for _, last = range r.Stream(ctx, sh("echo running; exec sleep 60")) {
 				cancel()
 			}
-			if !errors.Is(last, fumehood.ErrCancelled) {
+			if !errors.Is(last, fumehood.ErrCanceled) {
 				t.Errorf("Stream: got %v", last)
 			}
-			if _, err := r.Execute(ctx, sh("true")); !errors.Is(err, fumehood.ErrCancelled) {
+			if _, err := r.Execute(ctx, sh("true")); !errors.Is(err, fumehood.ErrCanceled) {
 				t.Errorf("Execute: got %v", err)
 			}
 			if res := execute(t, r, sh("echo on")); res.Stdout.Text() != "on\n" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"runtime"
@@ -50,7 +51,10 @@ func (s *Session) Exec(ctx context.Context, spawn SpawnOptions, opts ExecuteOpti
 		return nil, err
 	}
 	res, err := r.Execute(ctx, opts)
-	if cerr := r.Cleanup(ctx); err == nil && cerr != nil {
+	switch cerr := r.Cleanup(ctx); {
+	case err != nil && cerr != nil:
+		return nil, failed("exec", errors.Join(err, cerr))
+	case cerr != nil:
 		return nil, cerr
 	}
 	return res, err
@@ -85,6 +89,7 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	if err != nil {
 		return nil, failed(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
 	}
+	opts.Env = maps.Clone(opts.Env) // of the caller
 	r.opts, r.copies = opts, copies
 	switch err = s.noteImage(r); {
 	case err != nil:
@@ -179,7 +184,24 @@ func (s *Session) specOf(opts SpawnOptions) (fumehood.Spec, error) {
 	for _, note := range notes {
 		s.once(s.log.Warn, note)
 	}
-	return what, err
+	if err != nil {
+		return what, err
+	}
+	for name, id := range s.hostUser() {
+		if _, set := what.Env[name]; !set {
+			what.Env[name] = id
+		}
+	}
+	return what, nil
+}
+
+// hostUser returns the variables by which commands in a container find the user and group to give files to.
+func (s *Session) hostUser() map[string]string {
+	uid, gid, both := strings.Cut(spec.EvaluationUser("", s.opts.HUID, s.opts.HGID, os.Getuid(), os.Getgid()), ":")
+	if s.local() || !both {
+		return nil
+	}
+	return map[string]string{"HUID": uid, "HGID": gid}
 }
 
 // user returns the user of commands if the spawn names none.

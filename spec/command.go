@@ -31,7 +31,7 @@ func (c Commands) CommandLine(entry string, agent bool) (string, error) {
 	case c.EntryFile == "":
 		return line, nil
 	}
-	return line + " " + Quote(strings.ReplaceAll(c.EntryFile, "{entry_file}", entry)), nil
+	return line + " " + Quote(strings.ReplaceAll(c.EntryFile, entryPlaceholder, entry)), nil
 }
 
 // plain matches words that a shell does not interpret.

@@ -18,8 +18,8 @@ func TestCommands_CommandLine(t *testing.T) {
 	}{
 		{"an evaluation", Commands{EntryFile: "{entry_file}.py", Command: "python"}, "main", false, "python main.py"},
 		{"an agent", Commands{EntryFile: "{entry_file}.py", Command: "python", AgentCommand: "uv run"}, "main", true, "uv run main.py"},
-		{"an evaluation, with a command for agents", Commands{EntryFile: "{entry_file}.py", Command: "python", AgentCommand: "uv run"}, "main", false, "python main.py"},
-		{"an agent without a command of its own", Commands{EntryFile: "{entry_file}.py", Command: "python"}, "main", true, "python main.py"},
+		{"evaluation, with AgentCommand", Commands{EntryFile: "{entry_file}.py", Command: "python", AgentCommand: "uv run"}, "main", false, "python main.py"},
+		{"an agent without AgentCommand", Commands{EntryFile: "{entry_file}.py", Command: "python"}, "main", true, "python main.py"},
 		{"no entry file", Commands{Command: "make run"}, "main", false, "make run"},
 		{"shell text as command", Commands{EntryFile: "{entry_file}", Command: "A=1 exec java -jar"}, "a/b.jar", false, "A=1 exec java -jar a/b.jar"},
 		{"other braces", Commands{EntryFile: "{x}{entry_file}{}", Command: "cat"}, "m", false, "cat '{x}m{}'"},

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
-// Problem is a problem in a spec. It is a fumehood.ErrConfig.
+// Problem is a problem in a spec. It is a fumehood.ErrFile.
 type Problem = strict.Problem
 
 // types have readers of their own, because their YAML form differs from their Go type.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // Kind is the kind of file that Discover has found.
@@ -23,7 +24,7 @@ const (
 	FoundCompose     Kind = "compose"     // a Compose project
 	FoundDockerfile  Kind = "dockerfile"  // a Dockerfile
 	FoundEnvironment Kind = "environment" // an environment spec, for Load
-	FoundNothing     Kind = "nothing"     // use the provider's default image
+	FoundNothing     Kind = "nothing"     // no path was given: use the provider's default image
 )
 
 // Found is the description of a sandbox at a path.
@@ -46,11 +47,11 @@ const dockerfileName = "Dockerfile"
 
 // Discover finds the file that describes a sandbox. In a folder, that is a Compose project with its override;
 // else a Dockerfile (or the only NAME.Dockerfile or Dockerfile.NAME); else an environment spec (environment.yaml
-// or env.yaml); else nothing. A file is a Dockerfile if it has such a name. Otherwise its content decides: a
-// Compose file has services, an environment spec a type.
+// or env.yaml). A folder without any of them is an error. A file is a Dockerfile if it has such a name. Otherwise its
+// content decides: a Compose file has services, an environment spec a type.
 //
 // Files found in a folder must be in that folder, with symbolic links resolved, or in allowRead, which lists
-// other files and folders. Discover only reads. Its errors are fumehood.ErrConfig.
+// other files and folders. Discover only reads. Its errors are fumehood.ErrFile.
 func Discover(path string, allowRead ...string) (Found, error) {
 	found, err := hostpath.InTime(path, func() (Found, error) { return discover(path, allowRead) })
 	if err != nil {
@@ -62,7 +63,7 @@ func Discover(path string, allowRead ...string) (Found, error) {
 		if errors.As(err, &detail) {
 			err = detail.Err // the path is in the error already
 		}
-		return Found{}, &fumehood.Error{Op: "discover", Path: path, Class: fumehood.ErrConfig, Err: err}
+		return Found{}, &fumehood.Error{Op: "discover", Path: path, Class: fumehood.ErrFile, Err: err}
 	}
 	return found, nil
 }
@@ -127,14 +128,17 @@ func inFolder(dir string) (Found, error) {
 		return Found{FoundDockerfile, []string{filepath.Join(dir, dockerfiles[0])}}, nil
 	default:
 		return Found{}, &fumehood.Error{
-			Op: "discover", Path: dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("several Dockerfiles: %s", strings.Join(dockerfiles, ", ")),
+			Op: "discover", Path: dir, Class: fumehood.ErrFile, Err: fmt.Errorf("several Dockerfiles: %s", strings.Join(dockerfiles, ", ")),
 			Hint: "name one of them",
 		}
 	}
 	if files := first(environmentNames); files != nil {
 		return Found{FoundEnvironment, files}, nil
 	}
-	return Found{Kind: FoundNothing}, nil
+	return Found{}, &fumehood.Error{
+		Op: "discover", Path: dir, Class: fumehood.ErrConfig, Err: errors.New("no Compose file, Dockerfile or environment spec in this folder"),
+		Hint: "looked for " + strings.Join(slices.Concat(composeNames, []string{dockerfileName, "NAME." + dockerfileName, dockerfileName + ".NAME"}, environmentNames), ", "),
+	}
 }
 
 // isDockerfile reports whether a name is Dockerfile, NAME.Dockerfile or Dockerfile.NAME. A .dockerignore is not a
@@ -162,9 +166,11 @@ func kindOf(path string) (Kind, error) {
 		return "", fmt.Errorf("neither a Compose file nor an environment spec, and not named as a Dockerfile: %w", err)
 	}
 	var keys []string
-	if doc.Kind == yaml.DocumentNode && doc.Content[0].Kind == yaml.MappingNode {
-		for i := 0; i < len(doc.Content[0].Content); i += 2 {
-			keys = append(keys, doc.Content[0].Content[i].Value)
+	if doc.Kind == yaml.DocumentNode {
+		for _, mapping := range strict.Mappings(doc.Content[0]) {
+			for i := 0; i < len(mapping.Content); i += 2 {
+				keys = append(keys, mapping.Content[i].Value)
+			}
 		}
 	}
 	switch {
@@ -174,7 +180,7 @@ func kindOf(path string) (Kind, error) {
 		return FoundEnvironment, nil
 	}
 	return "", &fumehood.Error{
-		Op: "discover", Path: path, Class: fumehood.ErrConfig, Err: errors.New("neither a Compose file nor an environment spec"),
+		Op: "discover", Path: path, Class: fumehood.ErrFile, Err: errors.New("neither a Compose file nor an environment spec"),
 		Hint: "a Compose file has the key services, an environment spec the key type; a Dockerfile is called Dockerfile, NAME.Dockerfile or Dockerfile.NAME",
 	}
 }

@@ -21,36 +21,37 @@ func TestDiscover(t *testing.T) {
 		found string // found files
 		says  string // part of the expected error
 	}{
-		"an empty folder":                       {kind: FoundNothing},
-		"a folder of other things":              {files: "README.md data.yaml Dockerfile.dockerignore", kind: FoundNothing},
-		"compose.yaml goes first":               {files: "docker-compose.yml docker-compose.yaml compose.yml compose.yaml Dockerfile env.yaml", kind: FoundCompose, found: "compose.yaml"},
-		"then compose.yml":                      {files: "docker-compose.yml docker-compose.yaml compose.yml", kind: FoundCompose, found: "compose.yml"},
-		"then docker-compose.yaml":              {files: "docker-compose.yml docker-compose.yaml", kind: FoundCompose, found: "docker-compose.yaml"},
-		"then docker-compose.yml":               {files: "docker-compose.yml", kind: FoundCompose, found: "docker-compose.yml"},
-		"an override is laid over it":           {files: "compose.yaml compose.override.yml docker-compose.override.yml", kind: FoundCompose, found: "compose.yaml compose.override.yml"},
-		"an override of another name":           {files: "docker-compose.yml docker-compose.override.yaml", kind: FoundCompose, found: "docker-compose.yml docker-compose.override.yaml"},
-		"an override alone is nothing":          {files: "compose.override.yaml", kind: FoundNothing},
-		"a Dockerfile":                          {files: "Dockerfile x.Dockerfile env.yaml", kind: FoundDockerfile, found: "Dockerfile"},
-		"NAME.Dockerfile":                       {files: "x.Dockerfile env.yaml", kind: FoundDockerfile, found: "x.Dockerfile"},
-		"Dockerfile.NAME":                       {files: "Dockerfile.x Dockerfile.x.dockerignore", kind: FoundDockerfile, found: "Dockerfile.x"},
-		"two Dockerfiles":                       {files: "Dockerfile.x y.Dockerfile", says: "several Dockerfiles: Dockerfile.x, y.Dockerfile"},
-		"no Dockerfile":                         {files: "Dockerfiles MyDockerfile .Dockerfile Dockerfile.", kind: FoundNothing},
-		"an environment spec":                   {files: "env.yml environment.yaml", kind: FoundEnvironment, found: "environment.yaml"},
-		"an environment spec by its short name": {files: "env.yaml", kind: FoundEnvironment, found: "env.yaml"},
-		"a folder in a file's place":            {files: "compose.yaml/x", kind: FoundNothing},
-		"a Compose file by its content":         {files: "services.x compose.override.yaml", at: "services.x", kind: FoundCompose, found: "services.x"},
-		"one that only includes":                {files: "include.x", at: "include.x", kind: FoundCompose, found: "include.x"},
-		"an environment spec by its content":    {files: "type.x", at: "type.x", kind: FoundEnvironment, found: "type.x"},
-		"a Dockerfile by its name":              {files: "web.Dockerfile", at: "web.Dockerfile", kind: FoundDockerfile, found: "web.Dockerfile"},
-		"a file of something else":              {files: "list.x", at: "list.x", says: "neither a Compose file nor an environment spec"},
-		"an empty file":                         {files: "empty.x", at: "empty.x", says: "the key services"},
-		"a file of invalid YAML":                {files: "broken.x", at: "broken.x", says: "not named as a Dockerfile"},
-		"nothing there":                         {at: "none", says: "no such file"},
+		"an empty folder":                {says: "no Compose file, Dockerfile or environment spec in this folder (looked for compose.yaml, compose.yml, docker-compose.yaml, docker-compose.yml, Dockerfile, NAME.Dockerfile, Dockerfile.NAME, environment.yaml, environment.yml, env.yaml, env.yml)"},
+		"a folder of other things":       {files: "README.md data.yaml Dockerfile.dockerignore", says: "no Compose file, Dockerfile"},
+		"compose.yaml goes first":        {files: "docker-compose.yml docker-compose.yaml compose.yml compose.yaml Dockerfile env.yaml", kind: FoundCompose, found: "compose.yaml"},
+		"then compose.yml":               {files: "docker-compose.yml docker-compose.yaml compose.yml", kind: FoundCompose, found: "compose.yml"},
+		"then docker-compose.yaml":       {files: "docker-compose.yml docker-compose.yaml", kind: FoundCompose, found: "docker-compose.yaml"},
+		"then docker-compose.yml":        {files: "docker-compose.yml", kind: FoundCompose, found: "docker-compose.yml"},
+		"an override is laid over it":    {files: "compose.yaml compose.override.yml docker-compose.override.yml", kind: FoundCompose, found: "compose.yaml compose.override.yml"},
+		"an override of another name":    {files: "docker-compose.yml docker-compose.override.yaml", kind: FoundCompose, found: "docker-compose.yml docker-compose.override.yaml"},
+		"an override alone is nothing":   {files: "compose.override.yaml", says: "no Compose file, Dockerfile"},
+		"a Dockerfile":                   {files: "Dockerfile x.Dockerfile env.yaml", kind: FoundDockerfile, found: "Dockerfile"},
+		"NAME.Dockerfile":                {files: "x.Dockerfile env.yaml", kind: FoundDockerfile, found: "x.Dockerfile"},
+		"Dockerfile.NAME":                {files: "Dockerfile.x Dockerfile.x.dockerignore", kind: FoundDockerfile, found: "Dockerfile.x"},
+		"two Dockerfiles":                {files: "Dockerfile.x y.Dockerfile", says: "several Dockerfiles: Dockerfile.x, y.Dockerfile"},
+		"no Dockerfile":                  {files: "Dockerfiles MyDockerfile .Dockerfile Dockerfile.", says: "no Compose file, Dockerfile"},
+		"an environment spec":            {files: "env.yml environment.yaml", kind: FoundEnvironment, found: "environment.yaml"},
+		"environment spec, short name":   {files: "env.yaml", kind: FoundEnvironment, found: "env.yaml"},
+		"a folder in a file's place":     {files: "compose.yaml/x", says: "no Compose file, Dockerfile"},
+		"a Compose file by its content":  {files: "services.x compose.override.yaml", at: "services.x", kind: FoundCompose, found: "services.x"},
+		"a Compose file by a merged key": {files: "merged.x", at: "merged.x", kind: FoundCompose, found: "merged.x"},
+		"one that only includes":         {files: "include.x", at: "include.x", kind: FoundCompose, found: "include.x"},
+		"environment spec, by content":   {files: "type.x", at: "type.x", kind: FoundEnvironment, found: "type.x"},
+		"a Dockerfile by its name":       {files: "web.Dockerfile", at: "web.Dockerfile", kind: FoundDockerfile, found: "web.Dockerfile"},
+		"a file of something else":       {files: "list.x", at: "list.x", says: "neither a Compose file nor an environment spec"},
+		"an empty file":                  {files: "empty.x", at: "empty.x", says: "the key services"},
+		"a file of invalid YAML":         {files: "broken.x", at: "broken.x", says: "not named as a Dockerfile"},
+		"nothing there":                  {at: "none", says: "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for file := range strings.FieldsSeq(c.files) {
-				content := map[string]string{"services.x": services, "include.x": "include: [a.yaml]\n", "type.x": env, "list.x": "[a]\n", "empty.x": "", "broken.x": "FROM a\nRUN: [\n"}[file]
+				content := map[string]string{"services.x": services, "include.x": "include: [a.yaml]\n", "type.x": env, "list.x": "[a]\n", "merged.x": "x-all: &all [{services: {a: {image: b}}}]\n<<: *all\n", "empty.x": "", "broken.x": "FROM a\nRUN: [\n"}[file]
 				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
 					t.Fatal(err)
 				}

@@ -5,7 +5,9 @@ package spec
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -17,14 +19,14 @@ const (
 	TypeLocal  = "local"
 )
 
-// CheckType returns an ErrConfig for a file of TypeLocal, unless the user allows it. A file must not be able to
+// CheckType returns an ErrFile for a file of TypeLocal, unless the user allows it. A file must not be able to
 // run commands on this machine without isolation. File is the file's name, for the error.
 func CheckType(file, kind string, allowLocal bool) error {
 	if kind != TypeLocal || allowLocal {
 		return nil
 	}
 	return &fumehood.Error{
-		Op: "read", Path: file, Class: fumehood.ErrConfig, Err: errors.New("type local runs commands on this machine, without isolation"),
+		Op: "read", Path: file, Class: fumehood.ErrFile, Err: errors.New("type local runs commands on this machine, without isolation"),
 		Hint: "allow it with --provider local",
 	}
 }
@@ -149,8 +151,8 @@ type Setup struct {
 // Commands define how a program of the workspace is run; see CommandLine.
 type Commands struct {
 	// EntryFile is the name of the file to run, with {entry_file} for the entry. If absent, nothing follows the
-	// command.
-	EntryFile string `yaml:"entry_file"`
+	// command. Other placeholders, such as {name}, are rejected.
+	EntryFile string `yaml:"entry_file" form:"entry file"`
 	// Command is shell text that precedes the entry file, such as python or java -jar.
 	Command string `yaml:"command"`
 	// AgentCommand replaces the command for agents. If absent, agents use the command.
@@ -161,10 +163,11 @@ type Commands struct {
 type Snapshot struct {
 	// KeepGlobs match the files to include. If absent or null, everything is included; an empty list includes
 	// nothing.
-	KeepGlobs []string `yaml:"keep_globs"`
+	KeepGlobs []string `yaml:"keep_globs" form:"glob"`
 	// IgnoreGlobs match the files to leave out, even if keep_globs matches them.
-	IgnoreGlobs []string `yaml:"ignore_globs"`
-	// Compression is the compression of the archives: gz, xz, zst or none.
+	IgnoreGlobs []string `yaml:"ignore_globs" form:"glob"`
+	// Compression is the compression of the archives: gz, xz, zst or none. With bz2, which can be read but not
+	// written, new archives are gz.
 	Compression string `yaml:"compression" form:"compression"`
 	// ArchiveSaveDir is a folder of the host in which the archive of each snapshot is saved. If absent, no
 	// archive is saved.
@@ -191,7 +194,7 @@ type Local struct {
 }
 
 // BuildContext returns the folder of docker.build, or "" if there is no docker.build. A folder that is neither in
-// the file's folder nor in AllowRead, with symbolic links resolved, is a fumehood.ErrConfig.
+// the file's folder nor in AllowRead, with symbolic links resolved, is a fumehood.ErrFile.
 func (e *Environment) BuildContext() (string, error) {
 	if e.Docker.Build == nil {
 		return "", nil
@@ -205,9 +208,29 @@ func (e *Environment) BuildContext() (string, error) {
 		err = gate.Check(dir)
 	}
 	if err != nil {
-		return "", &fumehood.Error{Op: "docker.build.context", Class: fumehood.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "docker.build.context", Class: fumehood.ErrFile, Err: err}
 	}
 	return dir, nil
+}
+
+// Clone returns a deep copy, which shares no map, slice or pointer with e.
+func (e *Environment) Clone() *Environment {
+	c := *e
+	for _, list := range []*[]string{
+		&c.AllowRead, &c.Exclude, &c.Setup.Commands, &c.Setup.EvalCommands, &c.Setup.ResumeCommands, &c.Snapshot.KeepGlobs, &c.Snapshot.IgnoreGlobs,
+	} {
+		*list = slices.Clone(*list) // an empty list is not nil
+	}
+	c.Docker.ExtraMounts, c.Docker.Ports = slices.Clone(c.Docker.ExtraMounts), slices.Clone(c.Docker.Ports)
+	c.Environment.Env = maps.Clone(c.Environment.Env)
+	if c.Docker.MountWorkspace != nil {
+		c.Docker.MountWorkspace = new(*c.Docker.MountWorkspace)
+	}
+	if c.Docker.Build != nil {
+		c.Docker.Build = new(*c.Docker.Build)
+		c.Docker.Build.Args = maps.Clone(c.Docker.Build.Args)
+	}
+	return &c
 }
 
 // WithDefaults returns a copy in which unset fields have their defaults, where there is one.

@@ -20,7 +20,7 @@ func EffectiveNetworkMode(mode, goos string) (effective, warning string) {
 	return mode, ""
 }
 
-// CheckNetwork returns an ErrConfig for a network that a file may choose only if the user allows what is unsafe:
+// CheckNetwork returns an ErrFile for a network that a file may choose only if the user allows what is unsafe:
 // any but fumehood.NetworkNone and fumehood.NetworkBridge. Mode is as in EffectiveNetworkMode, and key is the
 // file's key for it.
 func CheckNetwork(key, mode string) error {
@@ -32,8 +32,8 @@ func CheckNetwork(key, mode string) error {
 		why = "it is this machine's own network, with the services on its loopback interface"
 	}
 	return &fumehood.Error{
-		Class: fumehood.ErrConfig, Err: fmt.Errorf("%s: %s: %s", key, mode, why),
-		Hint: "use bridge or none, or allow it with AllowUnsafe, --allow-unsafe",
+		Class: fumehood.ErrFile, Err: fmt.Errorf("%s: %s: %s", key, mode, why),
+		Hint: "use bridge or none, or allow it (--allow-unsafe)",
 	}
 }
 

@@ -65,7 +65,7 @@ func TestMergePorts(t *testing.T) {
 		{says: "host port 0 is no host port", mode: "bridge", spec: Ports{{0, 80}}, spawn: Ports{{0, 81}}, want: Ports{{0, 80}, {0, 81}}},
 		{says: "one container port twice", mode: "bridge", spec: Ports{{8080, 80}, {8081, 80}}, want: Ports{{8080, 80}, {8081, 80}}},
 		{says: "the host's network", mode: "host", spec: Ports{{8080, 80}}, note: "with network: host the ports are ignored"},
-		{says: "the host's network and no ports", mode: "host"},
+		{says: "the host's network, no ports", mode: "host"},
 		{says: "no network", mode: "none", spawn: Ports{{8080, 80}}, fails: "network: bridge"},
 		{says: "unset network", spec: Ports{{8080, 80}}, fails: "network: bridge"},
 		{says: "container port 0", mode: "bridge", spawn: Ports{{8080, 0}}, fails: "container port 0"},

@@ -15,18 +15,26 @@ import (
 // maxSpec is the size limit of a spec in bytes. Specs written by hand have a few thousand.
 const maxSpec = 1 << 20
 
-// Load reads the environment spec in a file. Its errors are those of Parse, or a fumehood.ErrConfig if the file
+// Load reads the environment spec in a file. Its errors are those of Parse, or a fumehood.ErrFile if the file
 // cannot be read.
 func Load(path string) (*Environment, error) {
+	text, err := readInTime(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, text)
+}
+
+func readInTime(path string) ([]byte, error) {
 	text, err := hostpath.InTime(path, func() ([]byte, error) { return read(path) })
 	if err != nil {
 		var detail *fs.PathError
 		if errors.As(err, &detail) {
 			err = detail.Err // the path is in the error already
 		}
-		return nil, &fumehood.Error{Op: "read spec", Path: path, Class: fumehood.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "read spec", Path: path, Class: fumehood.ErrFile, Err: err}
 	}
-	return Parse(path, text)
+	return text, nil
 }
 
 // read reads a file. Of a file that is too large, it reads one byte more than Parse accepts.
@@ -43,15 +51,21 @@ func read(path string) ([]byte, error) {
 // Name stands for the file in errors. The error joins a *Problem for each problem, ordered by line. After the
 // first 20 problems the rest are only counted.
 func Parse(name string, text []byte) (*Environment, error) {
+	e, _, err := parse(name, text)
+	return e, err
+}
+
+// parse also returns the lines of the keys that are present and not null, by path.
+func parse(name string, text []byte) (e *Environment, lines map[string]int, err error) {
 	d := &strict.Decoder{File: name, Forms: forms, Types: types}
-	e := &Environment{File: name}
+	e = &Environment{File: name}
 	if d.Document(text, maxSpec, "an environment spec", e) {
 		check(d, e)
 	}
 	if err := d.Err(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return e, nil
+	return e, d.Lines, nil
 }
 
 // check records problems that concern more than one value of a spec.

@@ -34,7 +34,11 @@ func MergePorts(mode string, spec, spawn Ports) (ports Ports, note string, err e
 		return nil, "", nil
 	}
 	bad := func(cause error, hint string) (Ports, string, error) {
-		return nil, "", &fumehood.Error{Op: "publish ports", Class: fumehood.ErrConfig, Err: cause, Hint: hint}
+		class := fumehood.ErrConfig
+		if len(spawn) == 0 {
+			class = fumehood.ErrFile
+		}
+		return nil, "", &fumehood.Error{Op: "publish ports", Class: class, Err: cause, Hint: hint}
 	}
 	taken := map[uint16]bool{}
 	for _, p := range ports {

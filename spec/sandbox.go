@@ -38,8 +38,8 @@ func (e Environment) checkIsolation(o SandboxOptions) error {
 	}
 	if e.Environment.IncludeOSEnv {
 		errs = append(errs, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: errors.New("environment.include_os_env: passes this machine's variables, with any secrets in them, to the sandbox"),
-			Hint: "pass the needed variables with --env, or allow it with AllowUnsafe, --allow-unsafe",
+			Class: fumehood.ErrFile, Err: errors.New("environment.include_os_env: passes this machine's variables, with any secrets in them, to the sandbox"),
+			Hint: "pass the needed variables with --env, or allow it (--allow-unsafe)",
 		})
 	}
 	return errors.Join(errs...)

@@ -22,7 +22,7 @@ type Mounts []fumehood.Mount
 // :ro or :rw; the default is read-only. Its errors are fumehood.ErrConfig.
 func ParseMount(host, target string) (fumehood.Mount, error) {
 	if host == "" || !forms["target"].Takes(target) {
-		return fumehood.Mount{}, mountError("wanted a path of the host and %s, found %q and %q", forms["target"].What(), host, target)
+		return fumehood.Mount{}, mountError(OriginSpawn, "wanted a path of the host and %s, found %q and %q", forms["target"].What(), host, target)
 	}
 	var m mountTarget
 	m.Bind, m.Mode, _ = strings.Cut(target, ":")
@@ -70,7 +70,7 @@ type VolumeLayers struct {
 // workspace, as root. Its errors are fumehood.ErrConfig.
 func (l VolumeLayers) Merge() ([]Volume, error) {
 	if !filepath.IsAbs(l.Workspace) || len(l.Assets) > 0 && !filepath.IsAbs(l.AssetDir) {
-		return nil, mountError("wanted absolute paths of the workspace and the assets, found %q and %q", l.Workspace, l.AssetDir)
+		return nil, mountError(OriginSpawn, "wanted absolute paths of the workspace and the assets, found %q and %q", l.Workspace, l.AssetDir)
 	}
 	d := l.Docker.WithDefaults()
 	d.Workdir = path.Clean(d.Workdir)
@@ -111,9 +111,9 @@ func (l VolumeLayers) asked(mounts Mounts, origin Origin, workdir string) ([]Vol
 		m.Container = path.Clean(said)
 		switch {
 		case m.Host == "" || !path.IsAbs(said) || m.Container == "/":
-			errs = append(errs, mountError("%s: the mount %q to %q needs a path of the host and an absolute path in the container that is not its root", origin, m.Host, said))
+			errs = append(errs, mountError(origin, "%s: the mount %q to %q needs a path of the host and an absolute path in the container that is not its root", origin, m.Host, said))
 		case strings.HasPrefix(m.Container, strings.TrimSuffix(workdir, "/")+"/"):
-			errs = append(errs, mountError("%s: the mount %q to %q lies below the working directory %s; mount it elsewhere, or put the files in the workspace", origin, m.Host, said, workdir))
+			errs = append(errs, mountError(origin, "%s: the mount %q to %q lies below the working directory %s; mount it elsewhere, or put the files in the workspace", origin, m.Host, said, workdir))
 		}
 		if !filepath.IsAbs(m.Host) {
 			m.Host = filepath.Join(l.Workspace, m.Host)
@@ -141,7 +141,7 @@ func CheckHosts(workspace string, volumes []Volume) error {
 	var errs []error
 	for _, v := range volumes {
 		if err := checkHost(workspace, v.Host); err != nil {
-			errs = append(errs, mountError("%s: the mount of %s to %s: %w", v.Origin, v.Host, v.Container, err))
+			errs = append(errs, mountError(v.Origin, "%s: the mount of %s to %s: %w", v.Origin, v.Host, v.Container, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -189,8 +189,8 @@ func (e *Environment) checkMounts(workspace string, volumes []Volume, notes *[]s
 			*notes = append(*notes, fmt.Sprintf("the mount of %s is not safe, but allowed: %s", v.Host, why))
 		default:
 			errs = append(errs, &fumehood.Error{
-				Op: "merge mounts", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s: the mount of %s to %s is not safe: %s", v.Origin, v.Host, v.Container, why),
-				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe, or if read-only with AllowRead, --allow-read",
+				Op: "merge mounts", Class: fumehood.ErrFile, Err: fmt.Errorf("%s: the mount of %s to %s is not safe: %s", v.Origin, v.Host, v.Container, why),
+				Hint: "mount another path, or allow it (--allow-unsafe, or --allow-read if it is read-only)",
 			})
 		}
 	}
@@ -209,6 +209,10 @@ func within(dir, p string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-func mountError(format string, a ...any) error {
-	return &fumehood.Error{Op: "merge mounts", Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
+func mountError(origin Origin, format string, a ...any) error {
+	class := fumehood.ErrConfig
+	if origin == OriginSpec {
+		class = fumehood.ErrFile
+	}
+	return &fumehood.Error{Op: "merge mounts", Class: class, Err: fmt.Errorf(format, a...)}
 }

@@ -30,14 +30,14 @@ func TestVolumeLayers_Merge(t *testing.T) {
 			[]Volume{volume("/ws", "/work", true, OriginWorkspace)},
 		},
 		"no workspace": {VolumeLayers{Docker: Docker{MountWorkspace: new(false)}}, nil},
-		"a mount at spawn replaces the spec's": {
+		"spawn replaces a spec's mount": {
 			VolumeLayers{
 				Docker: Docker{ExtraMounts: Mounts{{Host: "/host/config", Container: "/app/config"}}},
 				Spawn:  Mounts{{Host: "/host/config2", Container: "/app/config"}},
 			},
 			[]Volume{workspace, volume("/host/config2", "/app/config", false, OriginSpawn)},
 		},
-		"with other spellings of the paths": {
+		"other spellings of the paths": {
 			VolumeLayers{
 				Docker: Docker{ExtraMounts: Mounts{{Host: "/host/config/", Container: "/app/config/", Writable: true}}},
 				Spawn:  Mounts{{Host: "/host/config2", Container: "/app//./config"}},
@@ -59,15 +59,15 @@ func TestVolumeLayers_Merge(t *testing.T) {
 			VolumeLayers{Spawn: Mounts{{Host: "/a", Container: "/static/data", Writable: true}}, Assets: map[string]Asset{"d": {Path: "data"}}},
 			[]Volume{workspace, volume("/assets/data", "/static/data", false, OriginAsset)},
 		},
-		"a mount at the working directory replaces the workspace": {
+		"a mount replaces the workspace": {
 			VolumeLayers{Spawn: Mounts{{Host: "/other", Container: "/workspace"}}},
 			[]Volume{volume("/other", "/workspace", false, OriginSpawn)},
 		},
-		"next to and above the working directory": {
+		"next to and above the workdir": {
 			VolumeLayers{Docker: Docker{Workdir: "/a/b"}, Spawn: Mounts{{Host: "/x", Container: "/a"}, {Host: "/y", Container: "/a/bc"}}},
 			[]Volume{volume("/ws", "/a/b", true, OriginWorkspace), volume("/x", "/a", false, OriginSpawn), volume("/y", "/a/bc", false, OriginSpawn)},
 		},
-		"a relative host path starts at the workspace": {
+		"a relative host path": {
 			VolumeLayers{Docker: Docker{ExtraMounts: Mounts{{Host: "fixtures/", Container: "/fixtures", Writable: true}, {Host: "../data", Container: "/data"}}}},
 			[]Volume{workspace, volume("/ws/fixtures", "/fixtures", true, OriginSpec), volume("/data", "/data", false, OriginSpec)},
 		},

@@ -101,11 +101,11 @@ func TestBeside_interrupt(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		all, err := collect(ctx, y.graded(10), task.RunOptions{MaxSandboxes: 4, Ahead: -1, Solve: solving(time.Second), Score: grading(time.Hour)})
-		if !errors.Is(err, fumehood.ErrCancelled) || len(all) != 3 {
+		if !errors.Is(err, fumehood.ErrCanceled) || len(all) != 3 {
 			t.Errorf("%+v, %v", all, err)
 		}
 		for _, r := range all {
-			if r.Error == nil || r.Error.Class != task.Cancelled {
+			if r.Error == nil || r.Error.Class != task.Canceled {
 				t.Errorf("%+v", r)
 			}
 		}

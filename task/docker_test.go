@@ -327,7 +327,7 @@ func TestDocker_closeInterrupted(t *testing.T) {
 	if err := tk.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	if err := <-failed; !errors.Is(err, fumehood.ErrCancelled) {
+	if err := <-failed; !errors.Is(err, fumehood.ErrCanceled) {
 		t.Errorf("got %v", err)
 	}
 	slices.Sort(shown)
@@ -496,11 +496,11 @@ func TestDocker_runInterrupted(t *testing.T) {
 		interrupt()
 		return command("sleep", "1000")(ctx, a)
 	}})
-	if !errors.Is(err, fumehood.ErrCancelled) {
+	if !errors.Is(err, fumehood.ErrCanceled) {
 		t.Errorf("got %v", err)
 	}
 	for _, r := range all {
-		if r.Error == nil || r.Error.Class != task.Cancelled {
+		if r.Error == nil || r.Error.Class != task.Canceled {
 			t.Errorf("got %+v", r)
 		}
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -79,12 +80,19 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 			all = append(all, sandbox{sandboxOf: sandboxOf{s.ID, i}, spec: other})
 		}
 	}
+	wrong := make([]error, len(all))
 	err = each(ctx, len(all), runtime.GOMAXPROCS(0), func(ctx context.Context, i int) (err error) {
 		if all[i].key, err = p.ImageKey(ctx, all[i].spec); err != nil {
-			return fmt.Errorf("sample %q: %w", all[i].sample, err)
+			err = fmt.Errorf("sample %q: %w", all[i].sample, err)
 		}
-		return nil
+		if errors.Is(err, fumehood.ErrConfig) { // the other samples are checked as well
+			wrong[i], err = err, nil
+		}
+		return err
 	})
+	if err == nil {
+		err = firstProblems(wrong)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,6 +111,15 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 		}
 	}
 	return groups, of, nil
+}
+
+// firstProblems joins the first errors, of which several samples may have the same. It returns nil if there are none.
+func firstProblems(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) > mostProblems {
+		errs = append(errs[:mostProblems], fmt.Errorf("%d more samples have errors", len(errs)-mostProblems))
+	}
+	return errors.Join(errs...)
 }
 
 // images returns the images of a sandbox, or nil if nothing is prepared.

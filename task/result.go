@@ -18,6 +18,8 @@ type Attempt struct {
 	Sandbox fumehood.Sandbox // set up: the files are written, and the setup script has succeeded
 
 	Steps []Step // commands run by the solver, in order; the solver appends them
+	// Grader is the command that scored the attempt, for the result; the scorer sets it. Nil if there was none.
+	Grader *Step
 
 	run    *run        // nil if not created by Run
 	beside atomic.Bool // the attempt has a second sandbox, see Beside
@@ -54,10 +56,10 @@ func (s Score) Passed() bool { return s.Value >= 1 }
 
 // The classes of a Failure. They are codes of errors: see fumehood.Code.
 const (
-	Infra     = string(fumehood.CodeInfrastructure) // the daemon, the machine or Fumehood failed: a retry may succeed
-	Config    = string(fumehood.CodeConfig)         // the task is invalid
-	Limit     = string(fumehood.CodeLimit)          // one of our limits, or a time limit of the solver or scorer
-	Cancelled = string(fumehood.CodeCancelled)      // the run was canceled
+	Infra    = string(fumehood.CodeInfrastructure) // the daemon, the machine or Fumehood failed: a retry may succeed
+	Config   = string(fumehood.CodeConfig)         // the task is invalid
+	Limit    = string(fumehood.CodeLimit)          // one of our limits, or a time limit of the solver or scorer
+	Canceled = string(fumehood.CodeCanceled)       // the run was canceled
 )
 
 // Failure is the reason why an attempt has no score.
@@ -65,6 +67,8 @@ type Failure struct {
 	Class string `json:"class"`
 	Phase string `json:"phase"` // "start", "solve" or "score"
 	Text  string `json:"text"`
+
+	unhealthy string // the service that became unhealthy in a start; empty if none did
 }
 
 // SampleResult is the result of a sample in one epoch. Either Score or Error is set.
@@ -76,7 +80,8 @@ type SampleResult struct {
 	Score   *Score   `json:"score,omitempty"`
 	Error   *Failure `json:"error,omitempty"`
 
-	Steps []StepResult `json:"steps,omitempty"` // of the last try
+	Steps  []StepResult `json:"steps,omitempty"`  // of the last try
+	Grader *StepResult  `json:"grader,omitempty"` // the command that scored the last try; nil if there was none
 
 	Started time.Time `json:"started"`
 	// Phases are the seconds spent in each phase, summed over all tries: "acquire" (until a sandbox is available),
@@ -133,4 +138,7 @@ type StepResult struct {
 	// Stdout and Stderr are the ends of the outputs, up to RunOptions.OutputCap.
 	Stdout string `json:"stdout,omitempty"`
 	Stderr string `json:"stderr,omitempty"`
+	// StdoutTruncated and StderrTruncated report that the beginnings of the outputs are missing.
+	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
+	StderrTruncated bool `json:"stderr_truncated,omitempty"`
 }

@@ -75,14 +75,14 @@ type Progress struct {
 
 // Run initializes a task and attempts each of its samples in each epoch in a new sandbox, many concurrently. It
 // yields the results in the order in which attempts end. A failure of one attempt is in its result. The last
-// element may be an error of the whole run: an invalid task or options (ErrConfig), the end of ctx (ErrCancelled),
+// element may be an error of the whole run: an invalid task or options (ErrConfig), the end of ctx (ErrCanceled),
 // a failed removal.
 //
 // The score is 0 if a step is Lost because of code in the sandbox (Result.CausedInside), if Solve or Score returns
 // an ErrBroken, or if the time limit expires. Any other lost step makes the attempt a failure of class Infra: how
 // the program would have ended is not known, so it cannot be scored.
 //
-// When ctx ends, no more attempts are started, and those in progress are ended and yielded as Cancelled. When the
+// When ctx ends, no more attempts are started, and those in progress are ended and yielded as Canceled. When the
 // loop is left early, they are ended without a result. When Run returns, it has removed all its sandboxes, unless
 // the task keeps them.
 func Run(ctx context.Context, opts Options, how RunOptions) iter.Seq2[SampleResult, error] {
@@ -231,17 +231,17 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 		return r.task.Close(ctx)
 	})
 	defer func() { _ = finish() }() // also if the loop's body panics or exits its goroutine
-	cancelled := false
+	canceled := false
 	for res := range results {
-		cancelled = cancelled || res.Error != nil && res.Error.Class == Cancelled
+		canceled = canceled || res.Error != nil && res.Error.Class == Canceled
 		if !yield(res, nil) {
 			return
 		}
 	}
 	err := finish()
-	if outer.Err() != nil && (cancelled || len(r.jobs) > 0) {
+	if outer.Err() != nil && (canceled || len(r.jobs) > 0) {
 		cause := fmt.Errorf("%w, with %d attempts not started", fumehood.Ended(outer), len(r.jobs))
-		err = &fumehood.Error{Op: "run task " + r.task.opts.Name, Class: fumehood.ErrCancelled, Err: errors.Join(cause, err)}
+		err = &fumehood.Error{Op: "run task " + r.task.opts.Name, Class: fumehood.ErrCanceled, Err: errors.Join(cause, err)}
 	}
 	if err != nil {
 		yield(SampleResult{}, err)

@@ -71,7 +71,7 @@ func (y *yard) start(ctx context.Context, n int, spec fumehood.Spec) (fumehood.S
 		select {
 		case <-time.After(y.takes):
 		case <-ctx.Done():
-			return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+			return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
 		}
 	}
 	if y.fail != nil {
@@ -206,7 +206,7 @@ func TestRun_failures(t *testing.T) {
 		"no such file":            {solve(classed(fumehood.ErrNotFound)), task.Config, "solve", 1, "because"},
 		"what cannot be done":     {solve(classed(fumehood.ErrUnsupported)), task.Config, "solve", 1, "because"},
 		"too large":               {solve(classed(fumehood.ErrTooLarge)), task.Limit, "solve", 1, "because"},
-		"a time of the solver's":  {solve(classed(fumehood.ErrCancelled)), task.Limit, "solve", 1, "because"},
+		"a time of the solver's":  {solve(classed(fumehood.ErrCanceled)), task.Limit, "solve", 1, "because"},
 		"no step":                 {solve(nil), task.Config, "score", 1, "no step"},
 		"a step without a result": {task.RunOptions{Solve: func(_ context.Context, a *task.Attempt) error { a.Steps = make([]task.Step, 1); return nil }}, task.Config, "solve", 1, "step 1"},
 		"a lost program": {task.RunOptions{Solve: func(_ context.Context, a *task.Attempt) error {
@@ -376,14 +376,14 @@ func TestRun_interrupt(t *testing.T) {
 		running.Done()
 		return command("hangs")(ctx, a)
 	}})
-	if !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), "7 attempts not started") {
+	if !errors.Is(err, fumehood.ErrCanceled) || !strings.Contains(err.Error(), "7 attempts not started") {
 		t.Errorf("got %v", err)
 	}
 	if len(all) != 3 {
 		t.Fatalf("got %q", keys(all))
 	}
 	for _, r := range all {
-		if r.Score != nil || r.Error == nil || r.Error.Class != task.Cancelled || r.Error.Phase != "solve" {
+		if r.Score != nil || r.Error == nil || r.Error.Class != task.Canceled || r.Error.Phase != "solve" {
 			t.Errorf("got %+v", r)
 		}
 	}
@@ -397,7 +397,7 @@ func TestRun_failsAtEnd(t *testing.T) {
 		interrupt()
 		return errors.New("the daemon is gone")
 	}})
-	if !errors.Is(err, fumehood.ErrCancelled) || len(all) != 1 || all[0].Error.Class != task.Cancelled {
+	if !errors.Is(err, fumehood.ErrCanceled) || len(all) != 1 || all[0].Error.Class != task.Canceled {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

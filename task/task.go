@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -156,7 +157,7 @@ func failed(ctx context.Context, op string, err error, trouble ...error) error {
 	switch {
 	case class != nil:
 	case ctx.Err() != nil:
-		class = fumehood.ErrCancelled
+		class = fumehood.ErrCanceled
 	default:
 		class = fumehood.ErrInfrastructure
 	}
@@ -166,7 +167,7 @@ func failed(ctx context.Context, op string, err error, trouble ...error) error {
 	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
 
-// mostProblems is how many invalid samples one error reports.
+// mostProblems is how many problems of samples one error reports.
 const mostProblems = 20
 
 // check validates the task.
@@ -186,11 +187,13 @@ func (t *Task) check() error {
 	var errs []error
 	for i := range t.opts.Samples {
 		s := &t.opts.Samples[i]
-		if err := t.checkSample(s); err != nil {
-			errs = append(errs, fmt.Errorf("sample %q: %w", s.ID, err))
-		}
-		if len(errs) == mostProblems {
-			errs = append(errs, errors.New("there may be more"))
+		t.checkSample(s, func(err error) {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("sample %q: %w", s.ID, err))
+			}
+		})
+		if len(errs) >= mostProblems {
+			errs = append(errs[:mostProblems], errors.New("there may be more"))
 			break
 		}
 		t.samples[s.ID] = s
@@ -198,43 +201,38 @@ func (t *Task) check() error {
 	return errors.Join(errs...)
 }
 
-func (t *Task) checkSample(s *Sample) error {
+// checkSample calls bad with each problem of a sample, or with nil.
+func (t *Task) checkSample(s *Sample, bad func(error)) {
 	if s.ID == "" {
-		return errors.New("it has no id")
+		bad(errors.New("it has no id"))
 	}
 	if len(s.ID) > fumehood.MaxLabel {
-		return fmt.Errorf("its id has %d bytes, more than the limit of %d", len(s.ID), fumehood.MaxLabel)
+		bad(fmt.Errorf("its id has %d bytes, more than the limit of %d", len(s.ID), fumehood.MaxLabel))
 	}
 	if t.samples[s.ID] != nil {
-		return errors.New("duplicate id")
+		bad(errors.New("duplicate id"))
 	}
 	what, err := t.spec(s, 1)
-	if err != nil {
-		return err
+	if err == nil {
+		err = what.Validate()
 	}
-	if err := what.Validate(); err != nil {
-		return err
-	}
+	bad(err)
 	for _, other := range s.Others {
 		if !unset(other) {
-			return errNotUnset
+			bad(errNotUnset)
 		}
-		if err := other.Validate(); err != nil {
-			return err
-		}
+		bad(other.Validate())
 	}
-	for key, content := range s.Files {
-		if _, _, err := target(key); err != nil {
-			return err
-		}
-		if err := content.check(); err != nil {
-			return fmt.Errorf("file %q: %w", key, err)
+	for _, key := range slices.Sorted(maps.Keys(s.Files)) {
+		_, _, err := target(key)
+		bad(err)
+		if err := s.Files[key].check(); err != nil {
+			bad(fmt.Errorf("file %q: %w", key, err))
 		}
 	}
 	if err := s.Setup.check(); err != nil {
-		return fmt.Errorf("setup: %w", err)
+		bad(fmt.Errorf("setup: %w", err))
 	}
-	return nil
 }
 
 // spec returns the spec of an attempt at a sample, without name and journal.

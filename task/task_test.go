@@ -203,7 +203,7 @@ func TestInit_interrupt(t *testing.T) {
 		return ctx.Err()
 	}
 	_, err := task.Init(ctx, task.Options{Name: "t", Provider: p, Samples: []task.Sample{{ID: "a"}}})
-	if !errors.Is(err, fumehood.ErrCancelled) {
+	if !errors.Is(err, fumehood.ErrCanceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -370,7 +370,7 @@ func TestClose_cancelsStarts(t *testing.T) {
 	interrupt()
 	closed := make(chan error)
 	go func() { closed <- tk.Close(ctx) }()
-	if err := <-failed; !errors.Is(fumehood.ClassOf(err), fumehood.ErrCancelled) || !strings.Contains(err.Error(), "the task is closed") {
+	if err := <-failed; !errors.Is(fumehood.ClassOf(err), fumehood.ErrCanceled) || !strings.Contains(err.Error(), "the task is closed") {
 		t.Errorf("got %v", err)
 	}
 	if err := <-closed; err != nil {

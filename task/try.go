@@ -8,17 +8,21 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // retryDelay is the delay before the first retry: the cause may need time to recover. It doubles with each retry.
 const retryDelay = 250 * time.Millisecond
 
-// attempt runs an attempt, and retries it after a failure of class Infra.
+// attempt runs an attempt, and retries it after a failure of class Infra. A service that becomes unhealthy in two tries
+// in a row is the task's fault.
 func (r *run) attempt(ctx context.Context, j job) SampleResult {
 	res := SampleResult{Sample: j.sample.ID, Epoch: j.epoch, Started: time.Now().UTC().Round(0), Phases: map[string]float64{}}
 	for delay := retryDelay; ; delay *= 2 {
-		res.Score, res.Error, res.Steps = nil, nil, nil
+		last := res.Error
+		res.Score, res.Error, res.Steps, res.Grader = nil, nil, nil, nil
 		r.try(ctx, j, &res)
+		res.Error.repeats(last)
 		if res.Error == nil || res.Error.Class != Infra || res.Tries > r.how.Retries {
 			break
 		}
@@ -30,7 +34,7 @@ func (r *run) attempt(ctx context.Context, j job) SampleResult {
 		}
 		wait.Stop()
 		if ctx.Err() != nil {
-			res.Error.Class = Cancelled // canceled before the retry
+			res.Error.Class = Canceled // canceled before the retry
 			break
 		}
 		r.told(func(p *Progress) { p.Running--; p.Starting++ })
@@ -151,6 +155,10 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	end = timed(res, "score")
 	score, err := r.how.Score(ctx, a)
 	end()
+	if a.Grader != nil && a.Grader.Result != nil {
+		g := record(0, *a.Grader, r.how.OutputCap)
+		res.Grader = &g
+	}
 	if err == nil {
 		err = score.check()
 	}
@@ -199,7 +207,21 @@ const maxFailure = 4 << 10
 
 // failure returns the Failure for an error of an attempt with that context.
 func failure(ctx context.Context, phase string, err error) *Failure {
-	return &Failure{Class: classOf(ctx, err), Phase: phase, Text: valid(short(err.Error()))}
+	f := &Failure{Class: classOf(ctx, err), Phase: phase, Text: valid(short(err.Error()))}
+	var u *provider.Unhealthy
+	if errors.As(err, &u) {
+		f.unhealthy = u.Service
+	}
+	return f
+}
+
+// repeats makes a failure one of class Config if the same service became unhealthy in the try before. Both may be nil.
+func (f *Failure) repeats(last *Failure) {
+	if f == nil || last == nil || f.Class != Infra || f.unhealthy == "" || f.unhealthy != last.unhealthy || f.Phase != last.Phase {
+		return
+	}
+	f.Class = Config
+	f.Text = valid(short(fmt.Sprintf("service %s became unhealthy in two sandboxes in a row, so its health check or the service is wrong: %s", f.unhealthy, f.Text)))
 }
 
 // short limits a text to about maxFailure bytes. It keeps the beginning and the end.
@@ -218,12 +240,12 @@ func isInfra(class error) bool {
 func classOf(ctx context.Context, err error) string {
 	var limit attemptLimit
 	if ctx.Err() != nil && !errors.As(context.Cause(ctx), &limit) {
-		return Cancelled
+		return Canceled
 	}
 	switch class := fumehood.ClassOf(err); {
 	case class == nil, isInfra(class):
 		return Infra
-	case errors.Is(class, fumehood.ErrLimit), errors.Is(class, fumehood.ErrCancelled):
+	case errors.Is(class, fumehood.ErrLimit), errors.Is(class, fumehood.ErrCanceled):
 		return Limit // the run was not canceled: a time limit set by the solver or scorer expired
 	}
 	return Config
@@ -232,11 +254,13 @@ func classOf(ctx context.Context, err error) string {
 // record returns the recorded form of a step.
 func record(i int, s Step, most int64) StepResult {
 	r := s.Result
+	stdout, stdoutCut := endOf(r.Stdout, most)
+	stderr, stderrCut := endOf(r.Stderr, most)
 	return StepResult{
 		Name: stepName(i, s), Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal,
 		Duration: r.Duration.Seconds(), CPU: (r.Usage.User + r.Usage.System).Seconds(), MaxRSS: r.Usage.MaxRSS,
 		OOMKills: r.Usage.OOMKills, PIDsLimits: r.Usage.PIDsLimits, StdoutTotal: r.Stdout.Total, StderrTotal: r.Stderr.Total,
-		Stdout: endOf(r.Stdout, most), Stderr: endOf(r.Stderr, most),
+		Stdout: stdout, Stderr: stderr, StdoutTruncated: stdoutCut, StderrTruncated: stderrCut,
 	}
 }
 
@@ -247,11 +271,11 @@ func stepName(i int, s Step) string {
 	return s.Name
 }
 
-// endOf returns the end of an output as text.
-func endOf(o fumehood.Output, most int64) string {
+// endOf returns the end of an output as text, and whether that is not all of it.
+func endOf(o fumehood.Output, most int64) (text string, truncated bool) {
 	o.Total = max(o.Total, int64(len(o.Bytes)))
 	if cut := int64(len(o.Bytes)) - most; cut > 0 {
 		o.Bytes = o.Bytes[cut:]
 	}
-	return o.Text()
+	return o.Text(), o.Truncated()
 }

@@ -53,7 +53,7 @@ func (b *background) end(ctx context.Context, a *task.Attempt) error {
 			r.Result, err = r.process.Wait(ctx)
 		}
 		switch {
-		case errors.Is(err, fumehood.ErrCancelled) && ctx.Err() == nil: // the attempt was canceled
+		case errors.Is(err, fumehood.ErrCanceled) && ctx.Err() == nil: // the attempt was canceled
 		case err != nil:
 			errs = append(errs, err)
 		case r.Result.Outcome == fumehood.Lost && r.Result.Leaked && !r.Result.CausedInside:

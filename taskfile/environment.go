@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -34,40 +35,51 @@ func (e environment) with(limits ...spec.Limits) fumehood.Spec {
 // environments holds the environments of a task, each read once.
 type environments struct {
 	opts     ReadOptions
-	known    map[*Environment]environment
-	provider string // the provider that all need; empty if none was read
+	known    map[*Environment]*environment // nil for one that could not be read
+	trees    map[string]error              // of hidden paths, by path
+	provider string                        // the provider that all need; empty if none was read
 
 	buildings []*building
 }
 
-// either returns the first of two environments that is set, or the default image.
-func (all *environments) either(own *Environment, from source, otherwise *Environment, of source) (environment, error) {
+// either returns the first of two environments that is set, or the default image. It records a problem and returns nil
+// if that cannot be read.
+func (all *environments) either(own *Environment, from origin, otherwise *Environment, of origin) *environment {
 	switch {
 	case own != nil:
 		return all.of(own, from)
 	case otherwise != nil:
 		return all.of(otherwise, of)
 	}
-	return environment{Spec: fumehood.Spec{AllowUnsafe: all.opts.AllowUnsafe}}, all.need(spec.TypeDocker)
+	from.bad(0, all.need(spec.TypeDocker))
+	return &environment{Spec: fumehood.Spec{AllowUnsafe: all.opts.AllowUnsafe}}
 }
 
-// of reads an environment.
-func (all *environments) of(e *Environment, from source) (environment, error) {
+// of reads an environment. It records a problem and returns nil if that fails.
+func (all *environments) of(e *Environment, from origin) *environment {
 	if known, ok := all.known[e]; ok {
-		return known, nil
+		return known
 	}
-	what, kind, err := e.read(from, all.opts)
+	all.known[e] = nil
+	what, kind, err := e.read(from.source, all.opts)
 	if err == nil {
 		err = all.need(kind)
 	}
 	if err != nil {
-		return environment{}, fmt.Errorf("environment: %w", err)
+		errs := []error{err}
+		if missing, ok := errors.AsType[missingFiles](err); ok {
+			errs = missing
+		}
+		for _, err := range errs {
+			from.bad(e.line, fmt.Errorf("environment: %w", err))
+		}
+		return nil
 	}
 	if what.building != nil {
 		all.buildings = append(all.buildings, what.building)
 	}
-	all.known[e] = what
-	return what, nil
+	all.known[e] = &what
+	return &what
 }
 
 // allow returns the error about keys that a row of data must not set. If the user allows unsafe settings, it logs
@@ -77,7 +89,7 @@ func (all *environments) allow(s *Sample, err error) error {
 	case err == nil || !s.source.data:
 		return nil
 	case !all.opts.AllowUnsafe:
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err, Hint: "write it in the task file, or allow it with --allow-unsafe (ReadOptions.AllowUnsafe)"}
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: err, Hint: "write it in the task file, or allow it (--allow-unsafe)"}
 	case all.opts.Logger != nil:
 		all.opts.Logger.Warn("a row of data weakens isolation, as the run allows", "at", s.at, "sample", s.ID, "reason", err)
 	}
@@ -134,13 +146,8 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 			found.Files = append(found.Files, inDir(from.dir, file))
 		}
 	}
-	for _, file := range found.Files {
-		if err := from.gate.File(file, maxSpec); err != nil {
-			return environment{}, "", err
-		}
-		if !exists(file) {
-			return environment{}, "", fmt.Errorf("no such file: %s", file)
-		}
+	if err := from.environmentFiles(found.Files); err != nil {
+		return environment{}, "", err
 	}
 	switch found.Kind {
 	case spec.FoundCompose:
@@ -153,7 +160,32 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	case spec.FoundEnvironment:
 		return ofSpec(found.Files[0], from.dir, opts)
 	}
-	return environment{}, "", fmt.Errorf("%s has neither a Compose file, a Dockerfile nor an environment spec", e.File)
+	return environment{}, "", fmt.Errorf("%s describes no sandbox", e.File) // not reached: Discover returns one of these kinds
+}
+
+// missingFiles are the errors of files that cannot be read.
+type missingFiles []error
+
+func (m missingFiles) Error() string { return errors.Join(m...).Error() }
+
+// environmentFiles returns a missingFiles for files of an environment that cannot be read.
+func (from source) environmentFiles(files []string) error {
+	var missing missingFiles
+	for _, file := range files {
+		err := from.gate.File(file, maxSpec)
+		if err == nil && !exists(file) {
+			err = fmt.Errorf("no such file: %s", file)
+		} else if err == nil {
+			err = readable(file)
+		}
+		if err != nil {
+			missing = append(missing, err)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return missing
 }
 
 func exists(path string) bool {
@@ -192,6 +224,11 @@ func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error)
 	what := environment{Spec: s}
 	if e.Type == spec.TypeDocker && e.Docker.Build != nil {
 		what.building = &building{env: e}
+		dir, noContext := e.BuildContext()
+		if noContext == nil {
+			_, noContext = buildcontext.ReadDockerfile(dir, e.Docker.WithDefaults().Build.Dockerfile)
+		}
+		err = errors.Join(err, noContext)
 	}
 	return what, e.Type, err
 }

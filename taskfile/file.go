@@ -73,15 +73,16 @@ type Defaults struct {
 	Limits spec.Limits `yaml:"limits"`
 	// Metadata are values that Compose files see as SAMPLE_METADATA_KEY.
 	Metadata map[string]string `yaml:"metadata" form:"some"`
-	// Files are written to the sandbox, as PATH: CONTENT or SERVICE:PATH: CONTENT. CONTENT is a data URL, the
-	// path of a file of this machine, or the text itself.
-	Files map[string]string `yaml:"files" form:"some"`
-	// Setup is a script that runs before the sample: a path of this machine, or the text itself.
-	Setup string `yaml:"setup"`
+	// Files are written to the sandbox, as PATH: CONTENT or SERVICE:PATH: CONTENT. CONTENT is {text: TEXT}, {file:
+	// PATH}, or a value: a data URL, the path of a file of this machine, or the text itself. A value that is one
+	// word with a slash or a file extension is always a path.
+	Files Files `yaml:"files" form:"some"`
+	// Setup is a script that runs before the sample, in the form of the content of files.
+	Setup Content `yaml:"setup"`
 	// Command is the program and its arguments; a text is run by sh.
 	Command Args `yaml:"command"`
 	// Stdin is the command's standard input, in the form of the content of files.
-	Stdin string `yaml:"stdin"`
+	Stdin Content `yaml:"stdin"`
 	// Steps are several commands instead of one, which run in this order.
 	Steps []Step `yaml:"steps"`
 	// Timeout bounds the time of each command that does not set its own; none means no limit.
@@ -140,6 +141,8 @@ type Environment struct {
 	Runtime string `yaml:"runtime" form:"runtime"`
 	// Service is the default service of a Compose project. Absent means the one that the project names.
 	Service string `yaml:"service" form:"some"`
+
+	line int // of the key that names the files
 }
 
 // Step is a command of a sample with several commands.
@@ -161,7 +164,7 @@ type Step struct {
 	// Env is added to the service's variables.
 	Env map[string]string `yaml:"env"`
 	// Stdin is its standard input, in the form of the content of files.
-	Stdin string `yaml:"stdin"`
+	Stdin Content `yaml:"stdin"`
 	// Timeout bounds its time. Absent means the sample's; none means no limit.
 	Timeout time.Duration `yaml:"timeout" form:"duration"`
 	// CPUTime bounds the processor time of each of its processes. Absent means the sample's; none means no limit.
@@ -202,4 +205,6 @@ type Grader struct {
 	MaxSize int64 `yaml:"max_size" form:"bytes"`
 	// MaxFiles bounds the number of files and folders among the artifacts.
 	MaxFiles int `yaml:"max_files" form:"number"`
+
+	line int // of hidden
 }

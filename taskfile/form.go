@@ -1,6 +1,7 @@
 package taskfile
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -35,6 +36,25 @@ var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
 	reflect.TypeFor[[]int]():           readCodes,
 	reflect.TypeFor[json.RawMessage](): readJSON,
 	reflect.TypeFor[score.Artifact]():  readArtifact,
+	reflect.TypeFor[Content]():         readContent,
+	reflect.TypeFor[Environment]():     readEnvironment,
+	reflect.TypeFor[Grader]():          readGrader,
+}
+
+// readEnvironment reads an environment, and the line of its files.
+func readEnvironment(d *strict.Decoder, n *yaml.Node, path string) any {
+	var e Environment
+	d.Fields(n, path, reflect.ValueOf(&e).Elem())
+	e.line = cmp.Or(d.Lines[path+".file"], d.Lines[path+".compose"], d.Lines[path+".dockerfile"], n.Line)
+	return e
+}
+
+// readGrader reads a grader, and the line of its hidden files.
+func readGrader(d *strict.Decoder, n *yaml.Node, path string) any {
+	var g Grader
+	d.Fields(n, path, reflect.ValueOf(&g).Elem())
+	g.line = cmp.Or(d.Lines[path+".hidden"], n.Line)
+	return g
 }
 
 // readArgs reads a command.

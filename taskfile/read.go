@@ -49,12 +49,14 @@ type source struct {
 }
 
 // Read reads a task file and the files that it names: files of samples and environment specs. It also checks that
-// Compose files and Dockerfiles exist. All these files must be in the task file's folder, with symbolic links
-// resolved, or in opts.AllowRead. Its errors are fumehood.ErrConfig; they join all problems, with file and line.
+// Compose files, Dockerfiles, and all files that are copied into sandboxes can be read. All these files must be in the
+// task file's folder, with symbolic links resolved, or in opts.AllowRead. Its errors are fumehood.ErrFile; they join
+// all problems, with file and line. If the task file itself has an unknown key or a value of a wrong type, only such
+// problems are reported.
 func Read(path string, opts ReadOptions) (*File, error) {
 	text, err := hostpath.ReadFile(path, maxTask)
 	if err != nil {
-		return nil, readError(path, err)
+		return nil, readError("read task", path, err)
 	}
 	dir, err := filepath.Abs(filepath.Dir(path))
 	var gate hostpath.Gate
@@ -62,44 +64,45 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		gate, err = hostpath.NewGate("the task's folder", dir, opts.AllowRead...)
 	}
 	if err != nil {
-		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrFile, Err: err}
 	}
 	f := &File{File: path, byID: map[string]*Sample{}}
 	f.secrets.Add(path)
 	d := &strict.Decoder{File: path, Forms: forms, Types: types, MaxAliased: opts.maxAliased}
 	d.Document(text, maxTask, "a task", f)
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
+	bad := []error{d.Err()}
 	own := source{file: path, dir: dir, gate: gate}
 	for i, s := range f.Samples {
-		s.source, s.at = own, at(path, d.Lines[fmt.Sprintf("samples[%d].id", i)])
+		if s != nil { // else d has a problem
+			s.source, s.at = own, at(path, d.Lines[fmt.Sprintf("samples[%d].id", i)])
+		}
 	}
-	var errs []error
 	for _, name := range f.SamplesFrom {
 		f.secrets.Add(inDir(dir, name))
-		more, err := samplesOf(gate, inDir(dir, name), opts)
-		errs = append(errs, err)
-		f.Samples = append(f.Samples, more...)
+		more, err := samplesOf(gate, inDir(dir, name), at(path, d.Lines["samples_from"]), opts)
+		bad = append(bad, err)
+		if err == nil {
+			f.Samples = append(f.Samples, more...)
+		}
 	}
 	for _, pattern := range f.SampleFolders {
-		more, err := folders(gate, dir, pattern)
-		errs = append(errs, err)
+		more, err := folders(gate, dir, pattern, at(path, d.Lines["sample_folders"]))
+		bad = append(bad, err)
 		for _, s := range more {
 			f.secrets.Add(s.source.file)
 		}
 		f.Samples = append(f.Samples, more...)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	if len(f.Samples) == 0 {
-		return nil, &fumehood.Error{
-			Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: errors.New("it has no samples"),
-			Hint: "write them below samples, or name their files with samples_from or sample_folders",
+	if d.Err() == nil { // otherwise the defaults are incomplete
+		if len(f.Samples) == 0 && errors.Join(bad...) == nil {
+			return nil, &fumehood.Error{
+				Op: "read task", Path: path, Class: fumehood.ErrFile, Err: errors.New("it has no samples"),
+				Hint: "write them below samples, or name their files with samples_from or sample_folders",
+			}
 		}
+		bad = append(bad, f.resolve(dir, gate, opts))
 	}
-	if err := f.resolve(dir, gate, opts); err != nil {
+	if err := errors.Join(bad...); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -121,24 +124,25 @@ func inDir(dir, name string) string {
 }
 
 // readError returns the error of a file that cannot be read.
-func readError(path string, err error) error {
+func readError(op, path string, err error) error {
 	var detail *fs.PathError
 	if errors.As(err, &detail) {
 		err = detail.Err // the path is in the error already
 	}
-	return &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrConfig, Err: err}
+	return &fumehood.Error{Op: op, Path: path, Class: fumehood.ErrFile, Err: err}
 }
 
-// samplesOf reads a file of samples; its name's extension defines the format. Files that the samples name must be
-// in its folder.
-func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, error) {
+// samplesOf reads a file of samples, which is named there; its name's extension defines the format. Files that the
+// samples name must be in its folder.
+func samplesOf(gate hostpath.Gate, path, there string, opts ReadOptions) ([]*Sample, error) {
+	op := there + ": read samples"
 	text, err := gate.Read(path, maxData)
 	if err != nil {
-		return nil, readError(path, err)
+		return nil, readError(op, path, err)
 	}
 	from := source{file: path, dir: filepath.Dir(path), data: true}
 	if from.gate, err = hostpath.NewGate("the data's folder", from.dir, opts.AllowRead...); err != nil {
-		return nil, readError(path, err)
+		return nil, readError(op, path, err)
 	}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
 	var nodes []*yaml.Node
@@ -160,7 +164,7 @@ func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, er
 		nodes = rowsOfTable(d, text, '\t')
 	default:
 		return nil, &fumehood.Error{
-			Op: "read samples", Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("unsupported sample file type %q", ext),
+			Op: op, Path: path, Class: fumehood.ErrFile, Err: fmt.Errorf("unsupported sample file type %q", ext),
 			Hint: "use NAME.jsonl, NAME.csv, NAME.tsv, NAME.yaml or NAME.json",
 		}
 	}
@@ -178,10 +182,11 @@ func samplesOf(gate hostpath.Gate, path string, opts ReadOptions) ([]*Sample, er
 	return samples, d.Err()
 }
 
-// folders reads the samples of the folders that a pattern matches, sorted by name.
-func folders(gate hostpath.Gate, dir, pattern string) ([]*Sample, error) {
+// folders reads the samples of the folders that a pattern matches, sorted by name. The pattern is named there. Samples
+// with problems are left out.
+func folders(gate hostpath.Gate, dir, pattern, there string) ([]*Sample, error) {
 	fail := func(err error, hint string) error {
-		return &fumehood.Error{Op: "find sample folders", Path: pattern, Class: fumehood.ErrConfig, Err: err, Hint: hint}
+		return &fumehood.Error{Op: there + ": find sample folders", Path: pattern, Class: fumehood.ErrFile, Err: err, Hint: hint}
 	}
 	if err := gate.Check(root(inDir(dir, pattern))); err != nil {
 		return nil, fail(err, "")
@@ -199,9 +204,11 @@ func folders(gate hostpath.Gate, dir, pattern string) ([]*Sample, error) {
 		}
 		s, err := folder(gate, m)
 		errs = append(errs, err)
-		samples = append(samples, s)
+		if err == nil {
+			samples = append(samples, s)
+		}
 	}
-	if len(samples) == 0 {
+	if len(errs) == 0 {
 		return nil, fail(errors.New("no folder matches"), "relative patterns are resolved against the task file's folder")
 	}
 	return samples, errors.Join(errs...)
@@ -221,7 +228,7 @@ func folder(gate hostpath.Gate, dir string) (*Sample, error) {
 	s := &Sample{ID: filepath.Base(dir), source: source{file: path, dir: dir, gate: gate}, at: path}
 	text, err := gate.Read(path, maxTask)
 	if err != nil {
-		return s, readError(path, err)
+		return s, readError("read sample", path, err)
 	}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
 	if d.Document(text, maxTask, "a sample", s) && d.Lines["id"] == 0 && !forms["id"].Takes(s.ID) {

@@ -134,7 +134,7 @@ func TestRead_everyKey(t *testing.T) {
 	wantSteps := []step{
 		{Step: Step{Name: "server", Command: Args{"httpd", "-f"}, Background: true, Service: "web", User: "0", Workdir: "/srv", Env: map[string]string{"B": "2"}}},
 		{
-			Step: Step{Name: "2", Command: Args{"sh", "-c", "exit 3"}, Stdin: "data/common.txt", Timeout: time.Second, Expect: &score.Expect{
+			Step: Step{Name: "2", Command: Args{"sh", "-c", "exit 3"}, Timeout: time.Second, Expect: &score.Expect{
 				ExitCode: []int{3, 4}, Outcome: fumehood.Exited,
 				Stdout: &score.Text{
 					Exact: new(""), Trimmed: new(""), Contains: []string{"a", "b"}, Regexp: "^x", JSON: json.RawMessage(`{"a":"x","b":[1.50,null,true]}`),
@@ -393,6 +393,7 @@ func TestRead_problems(t *testing.T) {
 		"two environments":   {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {image: i, dockerfile: d}")}, []string{"more than one of"}},
 		"env of a project":   {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d, user: u}")}, []string{"go with an image"}},
 		"no Dockerfile":      {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {dockerfile: d}")}, []string{"no such file"}},
+		"an empty folder":    {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {file: sub}"), "sub/README": ""}, []string{"no Compose file, Dockerfile or environment spec in this folder (looked for compose.yaml, "}},
 		"a setup":            {map[string]string{"task.yaml": sample("command: [a]\nenvironment: {file: env.yaml}"), "env.yaml": "{type: docker, docker: {image: i}, setup: {commands: [x]}}"}, []string{"has a setup"}},
 		"two types":          {map[string]string{"task.yaml": "{name: t, command: [a], samples: [{id: a}, {id: b, environment: {file: env.yaml}}]}", "env.yaml": "{type: local}"}, []string{"a task has one type"}},
 		"no data":            {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: none.csv}"}, []string{"none.csv: no such file"}},

@@ -66,3 +66,25 @@ func TestRead(t *testing.T) {
 		}
 	})
 }
+
+// What a hidden path holds is checked before the run, not when the first attempt is graded.
+func TestRead_hiddenTree(t *testing.T) {
+	t.Parallel()
+	dir := filetest.Lay(t, map[string]string{
+		"task.yaml": "name: t\ncommand: [a]\ngrader:\n  command: [g]\n  hidden: {tests: /t, linked: /l}\nsamples: [{id: a}, {id: b}]\n",
+		"tests/x":   "", "linked": "-> tests", "tests/link": "-> none",
+	})
+	if err := syscall.Mkfifo(filepath.Join(dir, "tests/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{})
+	if !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), "pipe is a pipe, which cannot be copied") != 2 || strings.Count(err.Error(), "task.yaml:5: grader: hidden path") != 2 {
+		t.Errorf("got %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "tests/pipe")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{}); err != nil {
+		t.Error(err)
+	}
+}

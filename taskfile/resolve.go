@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/spec"
@@ -32,35 +34,108 @@ type step struct {
 	cpu   time.Duration // 0 for no limit
 }
 
-// resolve combines each sample with the task's defaults, and checks it.
+// problems collects the problems of a task. Each is reported once: samples share the values of the task.
+type problems struct {
+	errs []error
+	seen map[string]bool
+}
+
+// full reports whether no more problems are reported.
+func (p *problems) full() bool { return len(p.errs) > mostProblems }
+
+func (p *problems) add(op string, err error) {
+	if p.full() {
+		return
+	}
+	e := &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: err}
+	text := e.Error()
+	switch {
+	case p.seen[text]:
+	case len(p.errs) == mostProblems:
+		p.errs = append(p.errs, errors.New("there may be more"))
+	default:
+		p.seen[text] = true
+		p.errs = append(p.errs, e)
+	}
+}
+
+// origin is where values are from: a sample, or the task if sample is empty.
+type origin struct {
+	*problems
+	source
+	at     string // position without a line of a value
+	sample string
+}
+
+// bad records a problem of a value on that line of the source; 0 means the position of the sample. Nil is ignored.
+func (o origin) bad(line int, err error) {
+	if err == nil {
+		return
+	}
+	op := o.at
+	if line > 0 && !o.data { // a row of data has one position
+		op = at(o.file, line)
+	}
+	if o.sample != "" {
+		op += fmt.Sprintf(": sample %q", o.sample)
+	}
+	o.add(op, err)
+}
+
+// contents are the contents that a task or a sample names.
+type contents struct {
+	files        map[string]task.Content
+	setup, stdin task.Content
+	steps        []task.Content // standard inputs
+}
+
+// contents returns the contents of the values, and records problems of all.
+func (d *Defaults) contents(o origin) (all contents) {
+	get := func(what string, c Content) task.Content {
+		got, err := o.content(c)
+		if err != nil {
+			o.bad(c.line, fmt.Errorf("%s: %w", what, err))
+		}
+		return got
+	}
+	all.files = map[string]task.Content{}
+	for _, key := range slices.Sorted(maps.Keys(d.Files)) {
+		all.files[key] = get(fmt.Sprintf("file %q", key), d.Files[key])
+	}
+	all.setup, all.stdin = get("setup", d.Setup), get("stdin", d.Stdin)
+	for i, st := range d.Steps {
+		all.steps = append(all.steps, get(fmt.Sprintf("step %q: stdin", cmp.Or(st.Name, strconv.Itoa(i+1))), st.Stdin))
+	}
+	return all
+}
+
+// resolve combines each sample with the task's defaults, and checks it. It reports all problems.
 func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	f.Epochs = cmp.Or(f.Epochs, DefaultEpochs)
 	if n := len(f.Files) + len(f.Metadata) + len(f.Steps); n > 0 && len(f.Samples) > maxShared/n {
 		return &fumehood.Error{
-			Op: f.File, Class: fumehood.ErrConfig,
+			Op: f.File, Class: fumehood.ErrFile,
 			Err: fmt.Errorf("%d samples with %d files, metadata and steps of the defaults each are too many: %d in all at most", len(f.Samples), n, maxShared),
 		}
 	}
-	own := source{file: f.File, dir: dir, gate: gate}
-	envs := &environments{opts: opts, known: map[*Environment]environment{}}
-	var errs []error
+	found := &problems{seen: map[string]bool{}}
+	own := origin{problems: found, source: source{file: f.File, dir: dir, gate: gate}, at: f.File}
+	envs := &environments{opts: opts, known: map[*Environment]*environment{}, trees: map[string]error{}}
+	shared := f.contents(own)
 	for _, s := range f.Samples {
-		err := s.resolve(&f.Defaults, own, envs)
-		if err == nil && f.byID[s.ID] != nil {
-			err = fmt.Errorf("duplicate id, already used at %s", f.byID[s.ID].at)
-		}
-		if err != nil {
-			errs = append(errs, &fumehood.Error{Op: fmt.Sprintf("%s: sample %q", s.at, s.ID), Class: fumehood.ErrConfig, Err: err})
-		}
-		if len(errs) == mostProblems {
-			errs = append(errs, errors.New("there may be more"))
+		if found.full() {
 			break
+		}
+		s.resolve(&f.Defaults, own, shared, envs)
+		if first := f.byID[s.ID]; first != nil {
+			found.add(fmt.Sprintf("%s: sample %q", s.at, s.ID), fmt.Errorf("duplicate id, already used at %s", first.at))
+			continue
 		}
 		f.byID[s.ID] = s
 		f.noteFiles(s)
 	}
 	f.provider, f.buildings = cmp.Or(envs.provider, spec.TypeDocker), envs.buildings
-	return errors.Join(errs...)
+	return errors.Join(found.errs...)
 }
 
 // noteFiles records the files of a sample that must not be in images, or only in the sample's own.
@@ -79,131 +154,81 @@ func (f *File) noteFiles(s *Sample) {
 	}
 }
 
-// resolve sets the values that are computed from a sample and the defaults.
-func (s *Sample) resolve(defaults *Defaults, from source, envs *environments) error {
-	if err := s.resolveSteps(defaults, from); err != nil {
-		return err
-	}
-	metadata := maps.Clone(defaults.Metadata)
-	if metadata == nil {
-		metadata = map[string]string{}
-	}
-	maps.Copy(metadata, s.Metadata)
-	s.content = task.Sample{ID: s.ID, Metadata: metadata, Files: map[string]task.Content{}}
-	if err := s.resolveFiles(defaults, from); err != nil {
-		return err
+// resolve sets the values that are computed from a sample and the defaults. It records all problems.
+func (s *Sample) resolve(defaults *Defaults, of origin, shared contents, envs *environments) {
+	me := origin{of.problems, s.source, s.at, s.ID}
+	mine := s.contents(me)
+	s.resolveSteps(defaults, of, me, mine, shared)
+	s.content = task.Sample{ID: s.ID, Metadata: map[string]string{}, Files: map[string]task.Content{}, Setup: mine.setup}
+	maps.Copy(s.content.Metadata, defaults.Metadata)
+	maps.Copy(s.content.Metadata, s.Metadata)
+	maps.Copy(s.content.Files, shared.files)
+	maps.Copy(s.content.Files, mine.files)
+	if !s.Setup.isSet() {
+		s.content.Setup = shared.setup
 	}
 	if err := envs.allow(s, s.checkData(defaults)); err != nil {
-		return err
+		me.bad(0, err)
+		return // its environment may be of a file that data must not name
 	}
 	if s.source.data {
 		if err := s.overTask(defaults); err != nil {
-			return err
+			me.bad(0, err)
+			return
 		}
 	}
-	env, err := envs.either(s.Environment, s.source, defaults.Environment, from)
-	if err != nil {
-		return err
+	env := envs.either(s.Environment, me, defaults.Environment, of)
+	if env != nil {
+		me.bad(0, envs.allow(s, above("limits", s.Limits, env.with(defaults.Limits).Limits)))
+		s.spec = env.with(s.Limits, defaults.Limits)
+		env.needs(s.ID, &s.spec)
+		me.bad(0, s.spec.Validate())
 	}
-	if err := envs.allow(s, above("limits", s.Limits, env.with(defaults.Limits).Limits)); err != nil {
-		return err
-	}
-	s.spec = env.with(s.Limits, defaults.Limits)
-	env.needs(s.ID, &s.spec)
-	if err := s.spec.Validate(); err != nil {
-		return err
-	}
-	return s.resolveScore(defaults, from, env, envs)
-}
-
-// resolveFiles sets the files to copy into the sandbox, and its setup.
-func (s *Sample) resolveFiles(defaults *Defaults, from source) (err error) {
-	put := func(files map[string]string, from source) {
-		for key, value := range files {
-			if _, there := s.content.Files[key]; there || err != nil {
-				continue
-			}
-			if s.content.Files[key], err = from.content(value); err != nil {
-				err = fmt.Errorf("file %q: %w", key, err)
-			}
-		}
-	}
-	put(s.Files, s.source)
-	put(defaults.Files, from)
-	if err != nil {
-		return err
-	}
-	if s.content.Setup, err = s.text(s.Setup, defaults.Setup, from); err != nil {
-		return fmt.Errorf("setup: %w", err)
-	}
-	return nil
-}
-
-// text returns the content of the sample's own value, or else of the task's.
-func (s *Sample) text(own, otherwise string, from source) (task.Content, error) {
-	if own != "" {
-		return s.source.content(own)
-	}
-	return from.content(otherwise)
-}
-
-// content returns the content that a value of a task file stands for. A file of this machine must be one that the
-// task may read.
-func (from source) content(value string) (task.Content, error) {
-	c := task.ContentOf(value, from.dir)
-	switch {
-	case c.Path == "":
-		return c, nil
-	case from.data && !filepath.IsLocal(value):
-		return task.Content{Text: value}, nil
-	}
-	return c, from.gate.File(c.Path, maxFile)
+	s.resolveScore(defaults, of, me, env, envs)
 }
 
 // resolveSteps sets the commands to run. A single command becomes a step.
-func (s *Sample) resolveSteps(defaults *Defaults, from source) error {
-	whose, of, where := "it", &s.Defaults, s.source
+func (s *Sample) resolveSteps(defaults *Defaults, common, me origin, mine, shared contents) {
+	who, of, inputs := me, &s.Defaults, mine
+	whose := "it"
 	if s.Command == nil && s.Steps == nil {
-		whose, of, where = "the task", defaults, from
+		who, of, inputs, whose = common, defaults, shared, "the task"
 	}
-	stdin, err := s.text(s.Stdin, defaults.Stdin, from)
+	stdin := mine.stdin
+	if !s.Stdin.isSet() {
+		stdin = shared.stdin
+	}
 	steps := of.Steps
 	switch {
-	case err != nil:
-		return fmt.Errorf("stdin: %w", err)
 	case of.Command != nil && of.Steps != nil:
-		return errors.New(whose + " has a command and steps, but must have exactly one of them")
+		who.bad(0, errors.New(whose+" has a command and steps, but must have exactly one of them"))
+		return
 	case of.Command != nil:
-		steps = []Step{{Command: of.Command}}
+		steps, inputs.steps = []Step{{Command: of.Command}}, append(inputs.steps[:0:0], stdin)
 	case len(steps) == 0:
-		return errors.New("it has neither a command nor steps")
-	case stdin != (task.Content{}):
-		return errors.New("stdin goes with a command: each step has its own")
+		me.bad(0, errors.New("it has neither a command nor steps"))
+		return
+	case s.Stdin.isSet() || defaults.Stdin.isSet():
+		me.bad(0, errors.New("stdin goes with a command: each step has its own"))
 	}
 	names := map[string]bool{}
 	s.steps = nil
 	for i, st := range steps {
-		st.Name = cmp.Or(st.Name, strconv.Itoa(i+1))
+		st.Name, st.Stdin = cmp.Or(st.Name, strconv.Itoa(i+1)), Content{}
 		if names[st.Name] {
-			return fmt.Errorf("duplicate step name %q", st.Name)
+			who.bad(0, fmt.Errorf("duplicate step name %q", st.Name))
 		}
 		names[st.Name] = true
-		ready := step{Step: st, stdin: stdin, wall: s.wall(st.Timeout, defaults)}
-		err := st.check(i == len(steps)-1)
-		if err == nil {
-			ready.cpu, err = s.cpuTime(st.CPUTime, defaults)
+		ready := step{Step: st, stdin: inputs.steps[i], wall: s.wall(st.Timeout, defaults)}
+		if err := st.check(i == len(steps)-1); err != nil {
+			who.bad(0, fmt.Errorf("step %q: %w", st.Name, err))
 		}
-		if err == nil && of.Command == nil {
-			if ready.stdin, err = where.content(st.Stdin); err != nil {
-				err = fmt.Errorf("stdin: %w", err)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("step %q: %w", st.Name, err)
+		var err error
+		if ready.cpu, err = s.cpuTime(st.CPUTime, defaults); err != nil {
+			me.bad(0, fmt.Errorf("step %q: %w", st.Name, err))
 		}
 		s.steps = append(s.steps, ready)
 	}
-	return nil
 }
 
 // check returns an error for a step that cannot run as it is. Last reports whether it is the last step.
@@ -241,59 +266,97 @@ func limit(d time.Duration) time.Duration {
 	return d
 }
 
-// resolveScore sets how the sample is scored.
-func (s *Sample) resolveScore(defaults *Defaults, from source, env environment, envs *environments) error {
-	whose, of, where := "it", &s.Defaults, s.source
+// resolveScore sets how the sample is scored. The sandbox of the sample is env; nil if it could not be read.
+func (s *Sample) resolveScore(defaults *Defaults, common, me origin, env *environment, envs *environments) {
+	whose, of, who := "it", &s.Defaults, me
 	if s.Expect == nil && s.Grader == nil {
-		whose, of, where = "the task", defaults, from
+		whose, of, who = "the task", defaults, common
 	}
 	s.Expect = of.Expect
 	switch {
 	case of.Expect != nil && of.Grader != nil:
-		return errors.New(whose + " has expectations and a grader, but must have exactly one of them")
+		who.bad(0, errors.New(whose+" has expectations and a grader, but must have exactly one of them"))
 	case of.Expect != nil:
-		return of.Expect.Validate()
-	case of.Grader == nil:
-		if s.steps[len(s.steps)-1].Expect == nil {
-			s.Expect = &score.Expect{}
-		}
-		return nil
+		who.bad(0, of.Expect.Validate())
+	case of.Grader != nil:
+		s.grader = of.Grader.resolve(s.ID, who, me, env, envs)
+	case len(s.steps) > 0 && s.steps[len(s.steps)-1].Expect == nil:
+		s.Expect = &score.Expect{}
 	}
-	g, err := of.Grader.resolve(s.ID, where, env, envs)
-	if err != nil {
-		return fmt.Errorf("grader: %w", err)
-	}
-	s.grader = g
-	return nil
 }
 
-// resolve returns the grader, without its provider, of the sample id with that environment.
-func (g *Grader) resolve(id string, from source, env environment, envs *environments) (*score.Grader, error) {
+// resolve returns the grader, without its provider, of the sample id whose sandbox is env. It is nil after problems
+// with the environment. Problems of its values are recorded for who, others for the sample, me.
+func (g *Grader) resolve(id string, who, me origin, env *environment, envs *environments) *score.Grader {
+	hidden := envs.hide(g, who)
 	if g.Environment != nil {
-		var err error
-		if env, err = envs.of(g.Environment, from); err != nil {
-			return nil, err
-		}
-	} else {
-		env.Network, env.Ports = fumehood.Network{}, nil // graders have neither network nor ports
+		env = envs.of(g.Environment, who)
+	} else if env != nil {
+		bare := *env
+		bare.Network, bare.Ports = fumehood.Network{}, nil // graders have neither network nor ports
+		env = &bare
+	}
+	if env == nil {
+		return nil
+	}
+	if len(g.Hidden) > 0 && envs.provider == spec.TypeLocal {
+		who.bad(g.line, errors.New("grader: hidden files need a sandbox with its own files, which type local does not have"))
 	}
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
-		Cmd: fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Timeout: limit(g.Timeout)},
+		Cmd:    fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Timeout: limit(g.Timeout)},
+		Hidden: hidden,
 	}
 	env.needs(id, &out.Spec)
-	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
-		path := inDir(from.dir, host)
-		if from.data && !filepath.IsLocal(host) {
-			return nil, fmt.Errorf("hidden path %q is outside of the folder of the data that names it", host)
-		}
-		if err := from.gate.Check(path); err != nil {
-			return nil, fmt.Errorf("hidden path %q: %w", host, err)
-		}
-		if !exists(path) {
-			return nil, fmt.Errorf("hidden path %q does not exist: %s", host, path)
-		}
-		out.Hidden = append(out.Hidden, fumehood.Mount{Host: path, Container: g.Hidden[host]})
+	if err := out.Validate(); err != nil {
+		me.bad(0, fmt.Errorf("grader: %w", err))
 	}
-	return out, out.Validate()
+	return out
+}
+
+// hide returns the hidden files of a grader, and records the problems of the others.
+func (all *environments) hide(g *Grader, who origin) (hidden []fumehood.Mount) {
+	for _, host := range slices.Sorted(maps.Keys(g.Hidden)) {
+		path := inDir(who.dir, host)
+		err := who.gate.Check(path)
+		switch {
+		case who.data && !filepath.IsLocal(host):
+			err = fmt.Errorf("grader: hidden path %q is outside of the folder of the data that names it", host)
+		case err != nil:
+			err = fmt.Errorf("grader: hidden path %q: %w", host, err)
+		case !exists(path):
+			err = fmt.Errorf("grader: hidden path %q does not exist: %s", host, path)
+		default:
+			if err = all.readableTree(path); err != nil {
+				err = fmt.Errorf("grader: hidden path %q: %w", host, err)
+			}
+		}
+		if err == nil {
+			hidden = append(hidden, fumehood.Mount{Host: path, Container: g.Hidden[host]})
+		}
+		who.bad(g.line, err)
+	}
+	return hidden
+}
+
+// readableTree returns an error for a file or folder with something that cannot be copied.
+func (all *environments) readableTree(path string) error {
+	err, known := all.trees[path]
+	if known {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(path) // the grader resolves links in this path only
+	if err == nil {
+		err = filepath.WalkDir(real, func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil || e.IsDir() || e.Type()&fs.ModeSymlink != 0:
+				return err
+			case !e.Type().IsRegular():
+				return fmt.Errorf("%s is a %s, which cannot be copied", path, archive.Kind(e.Type()))
+			}
+			return readable(path)
+		})
+	}
+	all.trees[path] = err
+	return err
 }

@@ -122,7 +122,7 @@ func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
 	}
 	for _, st := range s.steps {
 		step := resolvedStep{Step: st.Step, Wall: st.wall, CPU: st.cpu}
-		step.Step.Stdin, step.Timeout, step.CPUTime = "", 0, 0 // reported in the fields of resolvedStep
+		step.Timeout, step.CPUTime = 0, 0 // reported in the fields of resolvedStep
 		if step.Stdin, err = givenBy(st.stdin, sums); err != nil {
 			return r, err
 		}

@@ -158,7 +158,7 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 // cellNode returns the value of a cell of that type.
 func cellNode(t reflect.Type, cell string, line int) (*yaml.Node, error) {
 	texts := t == reflect.TypeFor[Args]() || t == reflect.TypeFor[[]string]()
-	if t.Kind() == reflect.String || texts && !strings.HasPrefix(cell, "[") {
+	if t.Kind() == reflect.String || t == reflect.TypeFor[Content]() || texts && !strings.HasPrefix(cell, "[") {
 		return textNode(cell, line), nil
 	}
 	var doc yaml.Node
@@ -185,7 +185,7 @@ func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	switch {
 	case name == "":
 		return nil, t
-	case t == reflect.TypeFor[map[string]string]():
+	case t == reflect.TypeFor[map[string]string](), t == reflect.TypeFor[Files]():
 		return []string{name}, t.Elem() // points belong to the key
 	case t.Kind() != reflect.Struct:
 		return strings.Split(name, "."), reflect.TypeFor[any]()

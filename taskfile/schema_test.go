@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -28,7 +29,7 @@ func TestSchema_upToDate(t *testing.T) {
 	defaults := &File{Epochs: DefaultEpochs, Defaults: Defaults{Timeout: DefaultTimeout}}
 	code := schema{"type": "integer", "minimum": 0, "maximum": 255}
 	s := schematest.Maker{
-		T: t, Docs: schematest.Docs(t, "../spec/environment.go", "../score/expect.go", "../score/artifact.go", "file.go"), Forms: forms,
+		T: t, Docs: schematest.Docs(t, "../spec/environment.go", "../score/expect.go", "../score/artifact.go", "file.go", "content.go"), Forms: forms,
 		Types: map[reflect.Type]func(schematest.Maker) schema{
 			reflect.TypeFor[Args](): func(schematest.Maker) schema {
 				return schema{
@@ -43,6 +44,10 @@ func TestSchema_upToDate(t *testing.T) {
 				return schema{"type": []string{"integer", "array"}, "minimum": 0, "maximum": 255, "items": code, "minItems": 1}
 			},
 			reflect.TypeFor[json.RawMessage](): func(schematest.Maker) schema { return schema{} },
+			reflect.TypeFor[Content]():         contentSchema,
+			reflect.TypeFor[Files](): func(m schematest.Maker) schema {
+				return schema{"type": []string{"object"}, "propertyNames": m.Text("some"), "additionalProperties": contentSchema(m)}
+			},
 			reflect.TypeFor[score.Artifact](): func(m schematest.Maker) schema {
 				s := m.Object(reflect.TypeFor[score.Artifact](), reflect.ValueOf(score.Artifact{}))
 				s["type"], s["pattern"] = []string{"string", "object"}, forms["some"].Pattern.String()
@@ -59,6 +64,42 @@ func TestSchema_upToDate(t *testing.T) {
 	s["$id"] = schemaID
 	s["title"] = "Fumehood task"
 	schematest.Check(t, schemaFile, s, *updateSchema)
+}
+
+// contentSchema returns the schema of a text, or of a mapping with either text or file.
+func contentSchema(m schematest.Maker) schema {
+	s := m.Object(reflect.TypeFor[Content](), reflect.ValueOf(Content{}))
+	s["type"] = []string{"string", "object"}
+	one := func(key, other string) schema {
+		return schema{"type": "object", "required": []string{key}, "properties": schema{key: schema{"type": "string"}, other: schema{"type": "null"}}}
+	}
+	s["oneOf"] = []schema{{"type": []string{"string", "null"}}, one("text", "file"), one("file", "text")}
+	return s
+}
+
+func TestSchema_content(t *testing.T) {
+	compiled := schematest.Compile(t, schemaFile)
+	for text, valid := range map[string]bool{
+		`"x"`: true, `""`: true, `{"text": "x"}`: true, `{"text": ""}`: true, `{"file": "x"}`: true, `{"text": "x", "file": null}`: true,
+		`{"text": null, "file": "x"}`: true,
+		`{}`:                          false, `{"text": null}`: false, `{"text": "x", "file": "y"}`: false, `{"file": ""}`: false, `{"text": 1}`: false,
+		`{"txt": "x"}`: false, `1`: false, `[]`: false,
+	} {
+		for _, doc := range []string{`{"name": "t", "files": {"a": ` + text + `}}`, `{"name": "t", "stdin": ` + text + `}`, `{"name": "t", "setup": ` + text + `}`, `{"name": "t", "steps": [{"command": "x", "stdin": ` + text + `}]}`} {
+			v, err := jsonschema.UnmarshalJSON(strings.NewReader(doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &strict.Decoder{File: "task.yaml", Forms: forms, Types: types}
+			d.Document([]byte(doc), maxTask, "a task", &File{})
+			if err := d.Err(); (err == nil) != valid {
+				t.Errorf("%s: Read: %v", doc, err)
+			}
+			if err := compiled.Validate(v); (err == nil) != valid {
+				t.Errorf("%s: schema: %v", doc, err)
+			}
+		}
+	}
 }
 
 // The schema cannot express rules between the values of a task: these tasks are valid except for one value.

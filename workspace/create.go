@@ -138,7 +138,7 @@ func (p *packer) dir(r *os.Root, at string, above []Entry, kept bool) error {
 	}
 	for _, d := range names {
 		if p.ctx.Err() != nil {
-			return cancelled(p.ctx)
+			return canceled(p.ctx)
 		}
 		name := at + filepath.ToSlash(d.Name())
 		if p.globs.ignored(name) {

@@ -389,7 +389,7 @@ func TestContext_canceled(t *testing.T) {
 	_, derr := Diff(ctx, FromDir(dir, CreateOptions{}), FromDir(dir, CreateOptions{}))
 	werr := WriteInputs(ctx, dir, []Input{{Path: "b", Content: []byte("2")}})
 	for i, err := range []error{err, rerr, derr, werr} {
-		if !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), "enough") {
+		if !errors.Is(err, fumehood.ErrCanceled) || !strings.Contains(err.Error(), "enough") {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

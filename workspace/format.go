@@ -23,10 +23,13 @@ const (
 	Binary Format = "binary" // []byte or string
 	JSON   Format = "json"   // as encoding/json encodes it
 	JSONL  Format = "jsonl"  // a slice; each element as JSON on its own line
-	CSV    Format = "csv"    // [][]string
-	TSV    Format = "tsv"    // [][]string, separated by tabs
+	CSV    Format = "csv"    // [][]string, or a slice of maps with string keys: see below
+	TSV    Format = "tsv"    // as CSV, separated by tabs
 	YAML   Format = "yaml"   // as go.yaml.in/yaml/v3 encodes it
 )
+
+// In CSV and TSV, a slice of maps becomes a header with all keys, sorted, and one row for each map. A missing key and
+// nil are an empty cell. Other values are texts, numbers and truth values, as encoding/json encodes them.
 
 // extensions maps file extensions to formats. Every other extension is Binary.
 var extensions = map[string]Format{
@@ -65,16 +68,16 @@ func marshal(f Format, value any) ([]byte, error) {
 	case JSONL:
 		return marshalLines(value)
 	case CSV, TSV:
-		rows, ok := value.([][]string)
-		if !ok {
-			return nil, fmt.Errorf("%s is written from a [][]string, not from a %T", f, value)
+		rows, err := table(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
 		}
 		var b bytes.Buffer
 		w := csv.NewWriter(&b)
 		if f == TSV {
 			w.Comma = '\t'
 		}
-		err := w.WriteAll(rows)
+		err = w.WriteAll(rows)
 		return b.Bytes(), err
 	case YAML:
 		return yaml.Marshal(value)

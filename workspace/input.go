@@ -33,7 +33,7 @@ func WriteInputs(ctx context.Context, dir string, inputs []Input) error {
 	defer root.Close()
 	for _, in := range inputs {
 		if ctx.Err() != nil {
-			return cancelled(ctx)
+			return canceled(ctx)
 		}
 		if err := in.write(root); err != nil {
 			return failure("write input", in.Path, fumehood.ErrInfrastructure, cause(err))

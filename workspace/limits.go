@@ -53,9 +53,9 @@ func (e *LimitError) Error() string {
 
 // hints describe how to raise a limit.
 var hints = map[string]string{
-	"Bytes":   "leave files out, or raise Limits.Bytes, --max-size on the command line",
-	"Stored":  "leave files out, or raise Limits.Stored, --max-stored on the command line",
-	"Entries": "leave files out, or raise Limits.Entries, --max-entries on the command line",
+	"Bytes":   "leave files out, or raise the limit (--max-size)",
+	"Stored":  "leave files out, or raise the limit (--max-stored)",
+	"Entries": "leave files out, or raise the limit (--max-entries)",
 }
 
 // tooLarge returns the error of an entry that exceeds a limit. The zero Entry means no entry.

@@ -186,7 +186,7 @@ func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent
 	for _, part := range append(parts, extent{e.Size, 0}) {
 		for at < part.at {
 			if ctx.Err() != nil {
-				return cancelled(ctx)
+				return canceled(ctx)
 			}
 			n := min(part.at-at, int64(len(noBytes)))
 			_, _ = sum.Write(noBytes[:n]) // never fails
@@ -194,7 +194,7 @@ func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent
 		}
 		for at < part.at+part.size {
 			if ctx.Err() != nil {
-				return cancelled(ctx)
+				return canceled(ctx)
 			}
 			piece := buf[:min(part.at+part.size-at, int64(len(buf)))]
 			switch n, err := i.file.ReadAt(piece, at); {

@@ -102,7 +102,7 @@ type watched struct {
 
 func (w *watched) Read(p []byte) (int, error) {
 	if w.ctx.Err() != nil {
-		w.err = cancelled(w.ctx)
+		w.err = canceled(w.ctx)
 		return 0, w.err
 	}
 	n, err := w.r.Read(p)

@@ -229,7 +229,7 @@ func (u *unpacker) link(base string, e Entry) error {
 	if !u.anyLinks && archive.LeadsOut(e.Path, e.Target) {
 		return &fumehood.Error{
 			Op: "entry", Path: strconv.Quote(e.Path), Class: fumehood.ErrConfig, Err: fmt.Errorf("the link points out of the folder, or may, to %q", e.Target),
-			Hint: "set AnyLinks, or --any-links on the command line, to restore links as they are",
+			Hint: "restore links as they are with --any-links",
 		}
 	}
 	return u.open.Symlink(filepath.FromSlash(e.Target), base)

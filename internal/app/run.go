@@ -17,6 +17,8 @@ type RunOptions struct {
 	In, Out []Transfer // copies before and after the command
 	// Started is called when the sandbox has started, with the time that took. It may be nil.
 	Started func(sb fumehood.Sandbox, took time.Duration)
+	// Exec runs the command. Nil means Service.Exec.
+	Exec func(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error)
 }
 
 // Run starts a sandbox, runs one command in it, and removes the sandbox unless its spec keeps it. If a step after
@@ -41,7 +43,13 @@ func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, e
 			return nil, err
 		}
 	}
-	if res, err = sb.Exec(ctx, opts.Cmd); err != nil {
+	exec := opts.Exec
+	if exec == nil {
+		exec = func(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
+			return svc.Exec(ctx, cmd)
+		}
+	}
+	if res, err = exec(ctx, sb, opts.Cmd); err != nil {
 		return nil, err
 	}
 	for _, t := range opts.Out {

@@ -41,70 +41,110 @@ type SessionResult struct {
 }
 
 // RunSession opens a session, runs one command in it, and closes it. {{static:NAME}} in the command, the setup
-// script and the values of variables is replaced by an asset's path. If a step after the command's end fails,
-// RunSession returns both the result and the error.
+// script and the variables is replaced by an asset's path. If a step after the command's end fails, RunSession
+// returns both the result and the error.
 func (a *App) RunSession(ctx context.Context, o SessionOptions) (res SessionResult, err error) {
+	res.Snapshot, err = a.inRuntime(ctx, &o, func(_ *session.Session, r *session.Runtime) (err error) {
+		if o.Show == nil {
+			res.Result, err = r.Execute(ctx, o.Execute)
+		} else {
+			res.Result, err = streamSession(ctx, r, o.Execute, o.Show)
+		}
+		if err == nil && o.Ended != nil {
+			err = o.Ended(res.Result)
+		}
+		return err
+	})
+	return res, err
+}
+
+// StreamSession opens a session and runs commands in one runtime, one after the other: those that next returns, until
+// it returns io.EOF. Show and Ended are called for each command and are required. Execute is not used. Placeholders are
+// replaced as in RunSession. The first error of a command, of next, Show or Ended ends the session.
+func (a *App) StreamSession(ctx context.Context, o SessionOptions, next func(context.Context) (session.ExecuteOptions, error)) (*session.Checkpoint, error) {
+	o.Execute = session.ExecuteOptions{}
+	return a.inRuntime(ctx, &o, func(s *session.Session, r *session.Runtime) error {
+		for {
+			run, err := next(ctx)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err == nil {
+				err = resolve(s, &run.Command, &run.Env)
+			}
+			var res *session.Result
+			if err == nil {
+				res, err = streamSession(ctx, r, run, o.Show)
+			}
+			if err == nil {
+				err = o.Ended(res)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// inRuntime opens a session, calls run with a runtime of it, makes the snapshot, and closes the session.
+func (a *App) inRuntime(ctx context.Context, o *SessionOptions, run func(*session.Session, *session.Runtime) error) (c *session.Checkpoint, err error) {
 	e := o.Open.Environment
 	if err := spec.CheckType(e.File, e.Type, a.AllowLocal); err != nil {
-		return res, err
+		return nil, err
+	}
+	if o.SnapshotOut != "" {
+		if err := writable(o.SnapshotOut); err != nil {
+			return nil, err
+		}
 	}
 	p, err := a.Open(ctx, e.Type)
 	if err != nil {
-		return res, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	o.Open.Provider, o.Open.Logger = p, a.Logger
 	s, err := session.Open(ctx, o.Open)
 	if err != nil {
-		return res, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close(ctx)) }()
-	if err := o.resolve(s); err != nil {
-		return res, err
+	if err := errors.Join(resolve(s, &o.Execute.Command, nil), resolve(s, &o.Spawn.Setup, &o.Spawn.Env)); err != nil {
+		return nil, err
 	}
 	r, err := s.Spawn(ctx, o.Spawn)
 	if err != nil {
-		return res, err
+		return nil, err
 	}
 	if o.Published != nil && len(e.Docker.Ports)+len(o.Spawn.Ports) > 0 {
 		c, err := r.Connection(ctx)
 		o.Published(c.Ports)
 		if err != nil {
-			return res, err
+			return nil, err
 		}
 	}
-	if o.Show == nil {
-		res.Result, err = r.Execute(ctx, o.Execute)
-	} else {
-		res.Result, err = streamSession(ctx, r, o.Execute, o.Show)
+	if err := run(s, r); err != nil || o.SnapshotOut == "" {
+		return nil, err
 	}
-	if err == nil && o.Ended != nil {
-		err = o.Ended(res.Result)
+	if c, err = s.FinishCheckpoint(ctx); err != nil {
+		return nil, err
 	}
-	if err != nil || o.SnapshotOut == "" {
-		return res, err
-	}
-	if res.Snapshot, err = s.FinishCheckpoint(ctx); err != nil {
-		return res, err
-	}
-	return res, copyOver(res.Snapshot.Snapshot, o.SnapshotOut)
+	return c, copyOver(c.Snapshot, o.SnapshotOut)
 }
 
-// resolve replaces the placeholders of assets by their paths.
-func (o *SessionOptions) resolve(s *session.Session) error {
-	for _, text := range []*string{&o.Execute.Command, &o.Spawn.Setup} {
-		v, err := s.Resolve(*text)
-		if err != nil {
-			return err
-		}
-		*text, _ = v.(string)
-	}
-	env, err := s.Resolve(o.Spawn.Env)
+// resolve replaces the placeholders of assets in a text and, unless env is nil, in variables by their paths.
+func resolve(s *session.Session, text *string, env *map[string]string) error {
+	v, err := s.Resolve(*text)
 	if err != nil {
 		return err
 	}
-	o.Spawn.Env, _ = env.(map[string]string)
-	return nil
+	*text, _ = v.(string)
+	if env == nil {
+		return nil
+	}
+	if v, err = s.Resolve(*env); err == nil {
+		*env, _ = v.(map[string]string)
+	}
+	return err
 }
 
 // streamSession runs a session's command and passes its output to show. An error of show kills the command.
@@ -149,10 +189,34 @@ func CreateSnapshot(ctx context.Context, dir, file string, opts workspace.Create
 	return m, err
 }
 
+// writable checks, before the work whose result is to be written, that replace can write a file.
+func writable(file string) error {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return unwritten(file, errors.New("it is a folder"))
+	}
+	w, err := create(unfinished(file))
+	if err == nil {
+		err = errors.Join(w.Close(), os.Remove(w.Name()))
+	}
+	if err != nil {
+		return unwritten(file, err)
+	}
+	return nil
+}
+
+// unfinished returns the path of the temporary file that becomes file.
+func unfinished(file string) string {
+	return filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%d", filepath.Base(file), os.Getpid()))
+}
+
+func create(file string) (*os.File, error) {
+	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask sets the permissions
+}
+
 // replace writes a temporary file and renames it to file.
 func replace(file string, write func(io.Writer) error) (err error) {
-	unfinished := filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%d", filepath.Base(file), os.Getpid()))
-	w, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) // the umask sets the permissions
+	unfinished := unfinished(file)
+	w, err := create(unfinished)
 	if err != nil {
 		return unwritten(file, err)
 	}

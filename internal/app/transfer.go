@@ -126,7 +126,7 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service) error {
 func unpackClass(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return fumehood.ErrCancelled
+		return fumehood.ErrCanceled
 	case errors.Is(err, archive.ErrLimit):
 		return fumehood.ErrLimit
 	case fumehood.ClassOf(err) != nil:

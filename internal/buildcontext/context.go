@@ -191,12 +191,12 @@ const maxSmall = 1 << 20
 func ReadDockerfile(dir, name string) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", &fumehood.Error{Op: "open the build's context", Class: fumehood.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "open the build's context", Class: fumehood.ErrFile, Err: err}
 	}
 	defer root.Close()
 	text, err := readSmall(root, name)
 	if err != nil {
-		return "", &fumehood.Error{Op: "read", Path: filepath.Join(dir, name), Class: fumehood.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "read", Path: filepath.Join(dir, name), Class: fumehood.ErrFile, Err: err}
 	}
 	return text, nil
 }

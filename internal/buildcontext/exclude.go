@@ -26,7 +26,7 @@ func below(dir string, exclude []string) (map[string]bool, error) {
 	for _, at := range exclude {
 		if rel, err := filepath.Rel(at, dir); err == nil && filepath.IsLocal(rel) {
 			return nil, &fumehood.Error{
-				Op: "read for an image", Path: dir, Class: fumehood.ErrConfig, Err: fmt.Errorf("images cannot be built from %s", at),
+				Op: "read for an image", Path: dir, Class: fumehood.ErrFile, Err: fmt.Errorf("images cannot be built from %s", at),
 				Hint: "samples could find their answers there: move the build's files elsewhere",
 			}
 		}

@@ -23,15 +23,14 @@ func (a *commandLine) newCleanupCommand() *cobra.Command {
 		Short: "Remove what ended processes left behind, and named sandboxes",
 		Long: `Cleanup lists all of Fumehood's objects and removes those whose process has
 ended: objects in the daemon, and folders of local sandboxes and sessions. It
-never removes anything that a running process holds. Kept sandboxes, and those
-whose owner cannot be checked from this machine, are removed when they are named
-or when their TTL or lease has expired. Caches stay, except guests of other
-versions that are a day old and that no container uses.
+never removes what a running process holds. Kept sandboxes, and those whose
+owner cannot be checked from this machine, are removed when named or when their
+TTL or lease has expired. Caches stay, except unused guests of other versions
+after a day.
 
-A secret of the user proves that Fumehood made an object. Objects that have the
-labels without this proof are listed as foreign and stay: they belong to other
-users of the daemon, or to a user whose secret was lost. --foreign removes them
-by name or pattern.`,
+Objects that have Fumehood's labels without a seal by this user's secret are
+foreign and stay: they belong to other users of the daemon, or to a user whose
+secret was lost. --foreign removes them by name or pattern.`,
 		Example: `  fumehood cleanup
   fumehood cleanup --dry-run --json
   fumehood cleanup fumehood-3f9c2b7a1d0e
@@ -43,7 +42,7 @@ by name or pattern.`,
 		},
 	}
 	cmd.Flags().BoolVar(&opts.Caches, "caches", false, "also remove the caches: guest volumes and images that Fumehood made")
-	cmd.Flags().StringArrayVar(&opts.Foreign, "foreign", nil, "also remove foreign objects with this name or pattern (repeatable)")
+	cmd.Flags().StringArrayVar(&opts.Foreign, "foreign", nil, "also remove foreign objects with this `name` or pattern (repeatable)")
 	cmd.Flags().BoolVar(&opts.DryRun, "dry-run", false, "list only, remove nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return cmd

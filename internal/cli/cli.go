@@ -28,7 +28,7 @@ type Streams struct {
 // of timeout(1), env(1) and the shell.
 const (
 	exitCheckFailed   = 1 // doctor: a check failed
-	exitUsage         = 2
+	exitUsage         = 2 // also for invalid files of the user
 	exitTimeout       = 124
 	exitFailure       = 125 // Fumehood failed
 	exitNotExecutable = 126
@@ -100,7 +100,7 @@ func (a *commandLine) finish(ctx context.Context, command string, err error) int
 		return 0
 	}
 	var told *signaled
-	if errors.As(context.Cause(ctx), &told) && wasCancelled(err) {
+	if errors.As(context.Cause(ctx), &told) && wasCanceled(err) {
 		a.complain("ended by "+told.name, told.exitCode(), err)
 		return told.exitCode()
 	}
@@ -110,7 +110,7 @@ func (a *commandLine) finish(ctx context.Context, command string, err error) int
 		return code
 	}
 	a.complain(err.Error(), code, err)
-	if code == exitUsage && a.logFormat != logJSON {
+	if code == exitUsage && !errors.Is(err, fumehood.ErrFile) && a.logFormat != logJSON {
 		fmt.Fprintf(a.Err, "Run '%s --help' for its usage.\n", strings.TrimSuffix(command, " help"))
 	}
 	return code
@@ -129,10 +129,10 @@ func (a *commandLine) complain(message string, code int, err error) {
 	fmt.Fprintf(a.Err, "fumehood: %s\n", strings.ReplaceAll(plain(message), "\n", "\nfumehood: "))
 }
 
-// wasCancelled reports whether err comes from a cancellation or a signal.
-func wasCancelled(err error) bool {
+// wasCanceled reports whether err comes from a cancellation or a signal.
+func wasCanceled(err error) bool {
 	var told *signaled
-	return errors.Is(err, fumehood.ErrCancelled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
+	return errors.Is(err, fumehood.ErrCanceled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
 }
 
 // exitCode maps an error to an exit code.
@@ -141,6 +141,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		return exit.code
+	case errors.Is(err, fumehood.ErrFile):
+		return exitUsage
 	case errors.Is(err, fumehood.ErrNotExecutable), errors.Is(err, fumehood.ErrNotStarted) && !errors.Is(err, fumehood.ErrProgramNotFound):
 		return exitNotExecutable
 	case errors.Is(err, fumehood.ErrProgramNotFound):
@@ -156,15 +158,15 @@ func (a *commandLine) rootCommand() *cobra.Command {
 		Long: `Fumehood runs untrusted code in disposable Docker sandboxes: no network, few
 rights, bounded memory and processes, nothing left behind.
 
-Settings are read from flags, then from variables FUMEHOOD_<FLAG>
-(FUMEHOOD_IMAGE for --image), then from $XDG_CONFIG_HOME/fumehood/config.yaml (a
-line such as "image: python:3.12-slim"); the first value found is used. The
-daemon is found as the docker command finds it: DOCKER_HOST, then the current
-docker context, the rootless daemon's socket, and the default socket.
+A setting comes from its flag, else from a variable (FUMEHOOD_IMAGE for
+--image), else from $XDG_CONFIG_HOME/fumehood/config.yaml (a line such as
+"image: python:3.12-slim"). The daemon is found as by the docker command:
+DOCKER_HOST, the current docker context, the rootless daemon's socket, then the
+default socket.
 
-Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 and
-127 the command could not be started; 2 wrong usage; 130 and 143 interrupted by
-Ctrl-C and by SIGTERM.`,
+Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
+127 the command could not be started; 2 wrong usage or an invalid file; 130 or
+143 interrupted by Ctrl-C or SIGTERM.`,
 		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
   fumehood run --seccomp profile.json -- ./server
   fumehood doctor`,
@@ -182,16 +184,16 @@ Ctrl-C and by SIGTERM.`,
 	root.SetIn(a.In)
 	root.SetOut(a.Out) // before the completion command is created, which reads it at once
 	root.SetErr(a.Err)
-	root.PersistentFlags().StringVar(&a.provider, "provider", "docker", "the `provider` of sandboxes: docker, or local, which runs host processes without any isolation")
+	root.PersistentFlags().StringVar(&a.provider, "provider", "docker", "the `provider` of sandboxes: docker, or local, which runs host processes without isolation")
 	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, instead of warning")
-	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a Docker sandbox: guest, or engine, which trusts nothing in the sandbox but is slower and cannot do everything (default guest)")
-	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes that name none, and the base of builtin images")
-	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of messages on standard error: text, or json for one JSON object per line")
+	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a sandbox: guest, or engine, which trusts nothing in the sandbox but is slower and cannot do everything (default guest)")
+	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes without one, and the base of builtin images")
+	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of messages on standard error: text, or json with an object per line")
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "info", "the lowest `level` of messages to print: debug, info, warn or error")
-	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "do not start the reaper, a second process that removes the sandboxes if this one is killed")
-	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run Docker sandboxes even if the daemon cannot enforce their limits, for example without control groups")
-	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of Docker sandboxes, or unconfined to filter no system calls; it may allow more than Fumehood's own, the default")
-	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime of Docker sandboxes, such as runsc for gVisor; files cannot replace it with one that isolates less (default the daemon's)")
+	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "do not start the reaper, a process that removes the sandboxes if this one is killed")
+	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run sandboxes even if the daemon cannot enforce their limits, for example without control groups")
+	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of sandboxes, which may allow more than Fumehood's own, or unconfined to filter no system calls")
+	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor; files cannot choose one that isolates less (default the daemon's)")
 	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(

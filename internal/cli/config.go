@@ -23,13 +23,13 @@ func (a *commandLine) newConfigCommand(runF func(context.Context, *commandLine, 
 	cmd := &cobra.Command{
 		Use:   "config [flags]",
 		Short: "Show a Compose project as it would run, with all changes",
-		Long: `Config reads a Compose project as run -f and up do, and prints it as it would be
-started: fully interpolated, and changed so that it is isolated and several
-copies can run at once. The changes and their reasons follow as comments. Values
-of variables are shown; contents of secrets are not.
+		Long: `Config prints a Compose project as "run -f" and "up -f" would start it:
+interpolated, isolated, and changed so that copies can run at once. The changes
+and their reasons follow as comments. Values of variables are shown; contents of
+secrets are not.
 
-It does not contact a daemon. So it does not know the subnets of the networks,
-and assumes that an image's entrypoint adds nothing.`,
+It contacts no daemon. So it does not know the subnets of the networks, and
+assumes that an image's entrypoint adds nothing.`,
 		Example: `  fumehood config
   fumehood config -f compose.yaml --egress internet
   fumehood config -f task/ --json | jq '.changes[] | select(.unsafe)'`,

@@ -26,7 +26,7 @@ func TestConfig_refused(t *testing.T) {
 	cmd.Env = append(cmd.Env, "DOCKER_HOST=unix://"+filepath.Join(dir, "no.sock"))
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
-	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitFailure || out.Len() > 0 {
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != exitUsage || out.Len() > 0 {
 		t.Fatalf("%v\n%s%s", err, &out, &complaints)
 	}
 	listed := map[string]bool{}

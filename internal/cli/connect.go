@@ -16,8 +16,8 @@ func (a *commandLine) newConnectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "connect NAME",
 		Short: "Show how to enter a named sandbox with a shell or an editor",
-		Long: `Connect prints how to reach a running service: the container's name, a command
-line for a shell, one for VS Code, and the addresses of its published ports.`,
+		Long: `Connect prints a running service's container, command lines for a shell and for
+VS Code, and the addresses of published ports.`,
 		Example: "  fumehood connect box\n  fumehood connect shop --service web --json",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

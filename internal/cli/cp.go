@@ -23,10 +23,10 @@ func (a *commandLine) newCpCommand(runF func(context.Context, *commandLine, cpOp
 	cmd := &cobra.Command{
 		Use:   "cp {HOST NAME:PATH | NAME:PATH HOST}",
 		Short: "Copy a file or folder into or out of a named sandbox",
-		Long: `Cp copies a file or a tree into or out of a sandbox of "fumehood up". If the
-target is an existing folder, a file is copied into it, and so is a tree that is
-copied out. A tree that is copied in becomes the target folder itself. If a path
-of this machine looks like NAME:PATH, put ./ before it.`,
+		Long: `Cp copies a file or a tree into or out of a named sandbox. A file, or a tree
+that is copied out, is copied into the target if that is an existing folder. A
+tree that is copied in becomes the target folder itself. A path of this machine
+that looks like NAME:PATH needs ./ before it.`,
 		Example: `  fumehood cp ./src box:/src
   fumehood cp box:/src/out.txt .
   fumehood cp dump.sql shop:/tmp/ --service db`,

@@ -34,6 +34,9 @@ func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described,
 			return d, usageError("%w", err)
 		}
 		d.Spec = a.withoutSettings(s, false) // services without limits of their own get those of the settings
+		if flag := notForProjects(d.Spec); flag != "" {
+			return d, usageError("--%s cannot be combined with a Compose project or Dockerfile: set it in the file", flag)
+		}
 		d.Compose = &c
 	case spec.FoundEnvironment:
 		if d.Environment, err = spec.Load(found.Files[0]); err != nil {
@@ -49,6 +52,9 @@ func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described,
 		}
 	case spec.FoundNothing:
 		d.AllowUnsafe = f.allowUnsafe
+		if a.provider == spec.TypeLocal && a.settings.used["image"] {
+			d.Image = "" // the setting is for sandboxes that have an image
+		}
 	}
 	if err := d.Validate(); err != nil {
 		return d, usageError("%w", err)
@@ -110,6 +116,26 @@ func (a *commandLine) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spe
 // building logs a step of an image build.
 func (a *commandLine) building(tag, step string) {
 	a.tell("building %s: %s", tag, step)
+}
+
+// notForProjects returns the first flag of a spec that a Compose project or Dockerfile sets instead, or "".
+func notForProjects(s fumehood.Spec) string {
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{
+		{"image", s.Image != ""},
+		{"env", len(s.Env) > 0},
+		{"user", s.User != ""},
+		{"workdir", s.Dir != ""},
+		{"network", s.Network.Mode != ""},
+		{"volume", len(s.Mounts) > 0},
+	} {
+		if flag.set {
+			return flag.name
+		}
+	}
+	return ""
 }
 
 // onlyForProjects returns the first given flag that applies to projects only, or "". An --egress that comes from

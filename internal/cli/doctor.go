@@ -17,10 +17,9 @@ func (a *commandLine) newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the Docker daemon, and start a sandbox to see that it works",
 		Long: `Doctor reports which daemon is used, what the daemon and its machine support,
-and what that means for isolation. Then it starts a sandbox from an image that
-it builds itself, without a registry. Inside, it looks for a network and tries
-to exceed the limits; then it removes the sandbox. The exit code is 1 if a check
-failed.`,
+and what that means for isolation. In a sandbox of an image that it builds
+itself, without a registry, it looks for a network and tries to exceed the
+limits. The exit code is 1 if a check failed.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
 		Args: noArguments,

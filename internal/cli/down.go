@@ -15,7 +15,7 @@ func (a *commandLine) newDownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down NAME...",
 		Short: "Remove named sandboxes",
-		Long: `Down stops everything that runs in the named sandboxes, removes them, and prints
+		Long: `Down removes the named sandboxes with everything that runs in them, and prints
 their names. If one of the names is unknown, nothing is removed.`,
 		Example: "  fumehood down box shop",
 		Args: func(_ *cobra.Command, args []string) error {

@@ -12,12 +12,13 @@ import (
 	"github.com/fumehood/fumehood/eval"
 	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/task"
 )
 
 // evalOptions are the options of `fumehood eval`.
 type evalOptions struct {
 	file   string
-	resume string // the run to continue, as typed
+	resume resumeOptions
 	how    eval.Options
 	json   bool
 	allow  allowFlags
@@ -30,28 +31,29 @@ func (a *commandLine) newEvalCommand(runF func(context.Context, *commandLine, ev
 		Use:   "eval TASK",
 		Short: "Run an evaluation: each sample of a task in its own sandbox",
 		Long: `Eval runs the samples of a task file, each in a fresh sandbox, and scores them.
-It runs as many at once as the machine can handle. docs/eval.md describes task
-files. A folder stands for the task.yaml in it. The task chooses the provider of
-its sandboxes, whatever --provider is.
+A folder stands for the task.yaml in it. docs/eval.md describes task files. The
+task chooses the provider, whatever --provider is.
 
-The result of each sample is written to the run's folder as soon as it ends;
-"fumehood runs" shows and exports it. Infrastructure failures are not scored:
-the attempt is retried in a new sandbox if that may help, otherwise it is
-recorded as an error.
+Each result is written to the run's folder at once; "fumehood runs" shows and
+exports them. Infrastructure failures are not scored: the attempt is retried if
+that may help, otherwise it is recorded as an error.
 
 Ctrl-C stops all attempts, removes all sandboxes and writes the results so far.
 A second Ctrl-C leaves the sandboxes to the reaper. With --no-cleanup the
-sandboxes and their resources stay until "fumehood cleanup" is called with their
-names. --resume continues a run that was interrupted or killed and keeps the
-scores that are recorded.
+sandboxes stay until "fumehood cleanup" is called with their names.
+
+--resume continues a run that was interrupted or killed, and Ctrl-C prints the
+command for it. Recorded scores are kept, unless --retry-failed repeats those
+below 1. Attempts that ended in an infrastructure error are repeated, unless
+--retry-errors=false keeps them.
 
 Exit codes: 0 every sample has a score, however low; 1 some have none, or with
---fail-fast one did not pass; 2 wrong usage; 125 Fumehood failed; 130
-interrupted by Ctrl-C.`,
+--fail-fast one did not pass; 2 wrong usage or an invalid task; 125 Fumehood
+failed; 130 interrupted by Ctrl-C.`,
 		Example: `  fumehood eval examples/judge
   fumehood eval task.yaml --sample sum/right.py --sample sum/wrong.py
   fumehood eval task.yaml --epochs 5 --shuffle 7 --max-sandboxes 16
-  fumehood eval task.yaml --resume 20261122-010203-judge-abcde
+  fumehood eval task.yaml --resume 20261122-010203-judge-abcde --retry-failed
   fumehood eval task.yaml --json | jq 'select(.event == "result")'`,
 		Args: wantArguments("TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,26 +68,30 @@ interrupted by Ctrl-C.`,
 				}
 				opts.how.Shuffle = &seed
 			}
+			if err := opts.resume.parsed(cmd.Flags(), a.settings.used); err != nil {
+				return err
+			}
 			return runF(cmd.Context(), a, opts)
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&opts.how.MaxSandboxes, "max-sandboxes", 0, "run at most this `number` of sandboxes at once (default: by cores, memory and the limits of the samples)")
-	flags.IntVar(&opts.how.MaxStarting, "max-starting", 0, "start at most this `number` of sandboxes at once (default: by cores)")
+	flags.IntVar(&opts.how.MaxSandboxes, "max-sandboxes", 0, "maximum `number` of sandboxes at once (default: by cores, memory and the samples' limits)")
+	flags.IntVar(&opts.how.MaxStarting, "max-starting", 0, "maximum `number` of sandboxes that start at once (default: by cores)")
 	flags.IntVar(&opts.how.Limit, "limit", 0, "run only the first `number` of samples")
 	flags.StringArrayVar(&opts.how.Samples, "sample", nil, "run only the sample with this `id` (repeatable)")
 	flags.IntVar(&opts.how.Epochs, "epochs", 0, "attempt each sample this `number` of times (default: as in the task)")
 	flags.StringVar(&shuffle, "shuffle", "", "shuffle the samples with this `seed`")
 	flags.BoolVar(&opts.how.FailFast, "fail-fast", false, "start no more samples after the first that does not pass")
-	flags.StringVar(&opts.resume, "resume", "", "continue this `run`: a name in the folder of runs, or a path")
+	flags.IntVar(&opts.how.Retries, "retries", task.DefaultRetries, "retry an attempt at most this `number` of times after an infrastructure error")
+	opts.resume.add(flags)
 	flags.BoolVar(&opts.how.Keep, "no-cleanup", false, "keep the sandboxes of all samples, and print how to enter and remove them")
-	flags.BoolVar(&opts.json, "json", false, "print one JSON object per line for each event")
+	flags.BoolVar(&opts.json, "json", false, "print a JSON object per line for each event")
 	opts.allow.add(flags, "task")
 	a.addRunsFlag(flags, &opts.how.Runs)
 	return cmd
 }
 
-// check rejects numbers below 1. changed reports whether a flag was given.
+// check rejects numbers that are too low. changed reports whether a flag was given.
 func (o *evalOptions) check(changed func(flag string) bool) error {
 	for _, n := range []struct {
 		flag  string
@@ -95,6 +101,12 @@ func (o *evalOptions) check(changed func(flag string) bool) error {
 			return usageError("--%s %d is not above 0", n.flag, n.value)
 		}
 	}
+	if o.how.Retries < 0 {
+		return usageError("--retries %d is negative", o.how.Retries)
+	}
+	if o.how.Retries == 0 {
+		o.how.Retries = -1 // eval.Options: 0 means the default
+	}
 	return nil
 }
 
@@ -103,8 +115,16 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // so that the memory figure in docs/eval.md holds on a busy machine too
 	}
-	if o.resume != "" {
-		o.how.Resume = runDir(o.how.Runs, o.resume)
+	repeated := 0
+	if o.resume.run != "" {
+		o.how.Resume = runDir(o.how.Runs, o.resume.run)
+		o.how.Repeat = func(r *task.SampleResult) bool {
+			again := o.resume.repeats(r)
+			if again {
+				repeated++
+			}
+			return again
+		}
 	}
 	out := a.newEvalOutput(o.json)
 	defer out.stop()
@@ -114,7 +134,7 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	untold := func() bool { return true }
 	o.how.Began = func(r *runs.Folder) error {
 		untold = context.AfterFunc(ctx, out.stopping)
-		return out.start(r)
+		return out.start(r, repeated)
 	}
 	o.how.Ended = func(r *eval.Report) error {
 		untold()
@@ -135,6 +155,7 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	case errors.Is(err, eval.ErrNoSample):
 		return usageError("%w", err)
 	case err != nil:
+		a.tellResume(o.file, &o.resume, &report)
 		return err
 	case summary.Recorded > summary.Passed+summary.Failed, o.how.FailFast && summary.Failed > 0:
 		return &exitError{code: exitCheckFailed}

@@ -44,7 +44,7 @@ samples:
 		t.Fatalf("%d runs: %v", len(all), err)
 	}
 	s, err := all[0].Summary()
-	if err != nil || s.Passed != 1 || s.Failed != 0 || s.Errors["cancelled"] > 1 {
+	if err != nil || s.Passed != 1 || s.Failed != 0 || s.Errors["canceled"] > 1 {
 		t.Errorf("the summary is %+v: %v", s, err)
 	}
 	written, err := os.ReadFile(filepath.Join(all[0].Dir(), "summary.json"))

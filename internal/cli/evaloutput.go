@@ -54,8 +54,9 @@ type (
 		Event    string `json:"event"` // "start"
 		Run      string `json:"run"`   // the run's folder
 		Task     string `json:"task"`
-		Attempts int    `json:"attempts"` // in all
-		Recorded int    `json:"recorded"` // already recorded when this process started
+		Attempts int    `json:"attempts"`           // in all
+		Recorded int    `json:"recorded"`           // already recorded when this process started
+		Repeated int    `json:"repeated,omitempty"` // recorded ones that this process makes again; not in Recorded
 	}
 	progressEvent struct {
 		Event    string `json:"event"` // "progress"
@@ -95,17 +96,20 @@ func (o *evalOutput) event(e any) error {
 	return o.events.Encode(e)
 }
 
-func (o *evalOutput) start(r *runs.Folder) error {
+func (o *evalOutput) start(r *runs.Folder, repeated int) error {
 	was, err := r.Summary()
 	if err != nil {
 		return err
 	}
 	if o.people == nil {
-		return o.event(startEvent{"start", r.Dir(), was.Task, was.Attempts, was.Recorded})
+		return o.event(startEvent{"start", r.Dir(), was.Task, was.Attempts, was.Recorded, repeated})
 	}
 	text := fmt.Sprintf("%s of %s", count(was.Attempts, "attempt"), was.Task)
 	if was.Recorded > 0 {
 		text += fmt.Sprintf(", %d of them recorded already", was.Recorded)
+	}
+	if repeated > 0 {
+		text += fmt.Sprintf(", %d repeated", repeated)
 	}
 	_, err = fmt.Fprintf(o.app.Err, "fumehood: %s, in %s\n", text, r.Dir())
 	return err
@@ -133,7 +137,7 @@ func (o *evalOutput) result(r *task.SampleResult) error {
 	if o.people == nil {
 		return o.event(resultEvent{"result", r})
 	}
-	if e := r.Error; e != nil && e.Class != task.Cancelled {
+	if e := r.Error; e != nil && e.Class != task.Canceled {
 		fmt.Fprintf(o.people, "fumehood: %s has no score: %s in %s: %s\n", attemptName(r), e.Class, e.Phase, inLines(e.Text))
 	}
 	return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/fumehood/fumehood/task"
 )
 
-// evalProgress prints the progress of a run: on a terminal as one line that is redrawn, otherwise as a new line
-// every few seconds.
+// evalProgress prints the progress of a run: on a terminal as one line that is redrawn, otherwise, or if TERM is dumb,
+// as a new line every few seconds.
 type evalProgress struct {
 	w        io.Writer
-	terminal *os.File // nil if w is not a terminal
+	terminal *os.File // nil if w is not a terminal that can redraw a line
 	every    time.Duration
 	began    time.Time
 
@@ -36,7 +36,7 @@ const (
 // newEvalProgress starts printing progress to w. The caller must call stop.
 func newEvalProgress(w io.Writer) *evalProgress {
 	p := &evalProgress{w: w, every: lineEvery, began: time.Now(), done: make(chan struct{}), ended: make(chan struct{})}
-	if f, ok := w.(*os.File); ok && isTerminal(f) {
+	if f, ok := w.(*os.File); ok && isTerminal(f) && os.Getenv("TERM") != "dumb" {
 		p.terminal, p.every = f, counterEvery
 	}
 	go p.run()

@@ -29,13 +29,13 @@ func (a *commandLine) newExecCommand(runF func(context.Context, *commandLine, ex
 	cmd := &cobra.Command{
 		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command in a named sandbox",
-		Long: `Exec runs a command in a sandbox of "fumehood up", as "fumehood run" does in a
-new one: output is printed as it is written, standard input is passed through,
-and the exit code is the command's own. When exec ends, for example by Ctrl-C,
-the command is killed.
+		Long: `Exec runs a command in a named sandbox, as "fumehood run" does in a new one. If
+exec ends, for example by Ctrl-C, the command is killed. With --detach it keeps
+running, and exec prints its number for "fumehood process". The last 1 MiB of
+each output is kept until the command is forgotten.
 
-With --detach the command outlives exec, which prints its number: see "fumehood
-process". The last 1 MiB of each output is kept until the command is forgotten.`,
+With -t the command has a terminal, and TERM is that of this one if it is a
+common type, otherwise xterm, unless -e or the service sets it.`,
 		Example: `  fumehood exec box -- python3 -c 'print(6*7)'
   fumehood exec shop --service db -u postgres -- psql -c 'select 1'
   fumehood exec box -it -- bash
@@ -56,6 +56,9 @@ process". The last 1 MiB of each output is kept until the command is forgotten.`
 			if opts.cmd.Rlimits, err = parseUlimits(ulimits); err != nil {
 				return usageError("%w", err)
 			}
+			if opts.cmd.TTY {
+				opts.cmd.Term = a.terminalType()
+			}
 			return runF(cmd.Context(), a, opts)
 		},
 	}
@@ -65,11 +68,11 @@ process". The last 1 MiB of each output is kept until the command is forgotten.`
 	flags.StringArrayVarP(&env, "env", "e", nil, "set a `variable` with NAME=VALUE, or pass on this process's with NAME")
 	flags.StringVarP(&opts.cmd.Dir, "workdir", "w", "", "the working `directory` (default: the service's)")
 	flags.DurationVar(&opts.cmd.Timeout, "timeout", 0, "kill the command after this time, such as 90s or 5m (default: no limit)")
-	flags.StringSliceVar(&ulimits, "ulimit", nil, "`limits` of each process of the command: any of cpu=10s,fsize=100MiB,nofile=64,nproc=32 (default: none)")
+	flags.StringSliceVar(&ulimits, "ulimit", nil, "comma-separated `limits` of each process: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.BoolVarP(&opts.cmd.TTY, "tty", "t", false, "give the command a terminal")
-	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open for \"fumehood process write\"; without --detach, it is always passed through")
+	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open for \"fumehood process write\"")
 	flags.BoolVarP(&opts.cmd.Detach, "detach", "d", false, "leave the command running, and print its number")
-	flags.BoolVar(&opts.json, "json", false, "print one JSON object with outcome, output and errors instead of the output")
+	flags.BoolVar(&opts.json, "json", false, "print a JSON object with outcome, output and errors")
 	opts.journal.add(flags)
 	return cmd
 }

@@ -15,10 +15,9 @@ func (a *commandLine) newForwardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forward NAME [HOST:]PORT[/udp]...",
 		Short: "Reach ports of a named sandbox from this machine",
-		Long: `Forward listens on ports of this machine's loopback address and forwards what
-arrives there to ports of a service, until Ctrl-C. The sandbox needs no network
-for that. Without HOST a free port is used. The addresses are printed, one per
-line.`,
+		Long: `Forward listens on ports of this machine's loopback address, prints them, and
+forwards connections to ports of a service, until Ctrl-C. The sandbox needs no
+network for that. Without HOST a free port is used.`,
 		Example: "  fumehood forward shop 8080:80 --service web\n  fumehood forward shop 5432 5353/udp",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -41,19 +41,18 @@ func (a *commandLine) newImageBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build SPEC",
 		Short: "Build a spec's image, if it is not up to date",
-		Long: `Build builds the image fumehood:NAME of a spec. With docker.build, docker.image
-becomes a tag of it only with --allow-unsafe: others could pull, or build on, an
-image of that name. Nothing is built if no input has changed: base images, the
-build's context and arguments, variables, working directory, user. Missing base
-images are pulled. Variables of this machine (include_os_env) are never included
-in the image.
+		Long: `Build builds the image fumehood:NAME of a spec if an input has changed: base
+images, the build's context and arguments, variables, working directory, user.
+Missing base images are pulled. Variables of this machine (include_os_env) are
+not included. With docker.build, docker.image becomes a tag of the image only
+with --allow-unsafe: others could pull, or build on, an image of that name.
 
-With --submission the image also contains the folder's content in the working
-directory, the assets in /static, and the file changes made by the evaluation's
-setup (commands, then eval_commands). The setup runs during the build, with the
-spec's network, memory and CPU limits, and timeout; otherwise it is isolated as
-Docker isolates builds, not as sandboxes are. Links that lead out of a folder,
-pipes, sockets and devices are rejected.`,
+With --submission the image also contains the folder in the working directory,
+the assets in /static, and the file changes of the evaluation's setup (commands,
+then eval_commands). The setup runs during the build, with the spec's network,
+memory and CPU limits, and timeout; otherwise it is isolated as Docker isolates
+builds, not as sandboxes are. Links that lead out of a folder, pipes, sockets
+and devices are rejected.`,
 		Example: `  fumehood image build env.yaml
   fumehood image build env.yaml --submission work --assets tests
   fumehood image build env.yaml --submission work --tag judged:7`,
@@ -124,10 +123,9 @@ func (a *commandLine) newImageListCommand() *cobra.Command {
 		Short: "List the images built from specs and Compose projects",
 		Long: `List prints the images that Fumehood has built: tags, size, creation time, and
 the beginning of the hash of their inputs. With a spec it lists the images of
-that environment, and whether they are up to date.
-
-With --builtin it lists the images that ship with Fumehood. They are built from
-the default image at first use, and again when they have changed.`,
+that environment, and whether they are up to date. With --builtin it lists the
+images that ship with Fumehood, which are built from the default image at first
+use, and again when they have changed.`,
 		Example: `  fumehood image list
   fumehood image list env.yaml --json
   fumehood image list --builtin`,
@@ -220,11 +218,9 @@ func (a *commandLine) newImagePruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune [SPEC]",
 		Short: "Remove outdated images that were built from specs",
-		Long: `Prune removes the images that newer ones have replaced. With a spec, it removes
-the images of that environment whose inputs have changed. Images that a
-container uses stay, even if the container is stopped. With --all it also
-removes images that are up to date, of the spec or of all specs, so that the
-next build rebuilds them.`,
+		Long: `Prune removes the images that newer ones have replaced; with a spec, those of
+that environment whose inputs have changed. With --all it also removes images
+that are up to date. Images that a container uses, even a stopped one, stay.`,
 		Example: `  fumehood image prune env.yaml --dry-run
   fumehood image prune --all`,
 		Args: atMostOneSpec,

@@ -15,7 +15,7 @@ import (
 type journalFlag string
 
 func (f *journalFlag) add(flags *pflag.FlagSet) {
-	flags.StringVar((*string)(f), "journal", "", "append a record of the sandbox's activity to a `file`, one JSON object per line (docs/journal.md)")
+	flags.StringVar((*string)(f), "journal", "", "append a record of the sandbox's activity to a `file` (docs/journal.md)")
 	markSettings(flags, "journal")
 }
 

@@ -18,12 +18,9 @@ func (a *commandLine) newLogsCommand() *cobra.Command {
 		Use:   "logs NAME",
 		Short: "Print the output of a service of a named sandbox",
 		Long: `Logs prints the output of a service's main process, whether or not it still
-runs. A service without a command of its own only runs Fumehood's program, which
-logs nothing. The output of commands is printed by "fumehood exec", that of
-detached commands by "fumehood process follow".
-
-On a terminal, control characters are shown as escapes such as \x1b. Elsewhere
-the output is unchanged.`,
+runs. A service without a command of its own logs nothing, and the output of
+"fumehood exec" is not logged. On a terminal, control characters are shown as
+escapes such as \x1b.`,
 		Example: "  fumehood logs shop --service db --tail 20\n  fumehood logs shop -f",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,7 @@ type output struct {
 
 const lastWords = 2 * time.Second
 
-var errStuck = &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("the reader is stuck")}
+var errStuck = &fumehood.Error{Class: fumehood.ErrCanceled, Err: errors.New("the reader is stuck")}
 
 func (o *output) Write(p []byte) (int, error) {
 	if o.stuck.Load() {

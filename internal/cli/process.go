@@ -23,10 +23,9 @@ func (a *commandLine) newProcessCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "process",
 		Short: "Manage detached commands of named sandboxes",
-		Long: `Process manages the commands that "fumehood exec --detach" has left running in a
-named sandbox. Each has a number, which is unique in its service. The command
-and its kept output stay until it is forgotten, or until the sandbox is removed
-or stopped.`,
+		Long: `Process manages the commands of "fumehood exec --detach". Each has a number,
+which is unique in its service. Command and kept output stay until the command
+is forgotten, or the sandbox is removed or stopped.`,
 		Example: "  fumehood process list box\n  fumehood process follow box 1",
 	}
 	cmd.AddCommand(
@@ -131,10 +130,9 @@ func (a *commandLine) newProcessFollowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
 		Short: "Print a detached command's output until it ends",
-		Long: `Follow prints the kept output of a detached command, and then new output as it
-arrives. When the command ends, follow exits with the command's exit code.
-Interrupting follow leaves the command running. If the beginning of the output
-is no longer kept, a message reports how much is missing.`,
+		Long: `Follow prints the kept output of a detached command, then new output, and exits
+with the command's exit code. Interrupting follow leaves the command running. A
+message reports how much of the beginning is no longer kept.`,
 		Example: "  fumehood process follow box 1\n  fumehood process follow box 1 --from 4096",
 	}
 	cmd = a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, _ []string) error {
@@ -208,9 +206,8 @@ func (a *commandLine) newProcessWriteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "write",
 		Short: "Pass standard input on to a detached command",
-		Long: `Write passes its standard input on to a command that "fumehood exec -i --detach"
-has left running. At the end of it, the command's input is closed as well,
-unless --open is given.`,
+		Long: `Write passes its standard input on to a command of "fumehood exec -i --detach",
+and then closes the command's input unless --open is given.`,
 		Example: "  echo 'print(6*7)' | fumehood process write box 1 --open",
 	}
 	cmd = a.newNumberedCommand(cmd, func(_ context.Context, p fumehood.Process, _ []string) error {
@@ -233,7 +230,7 @@ func (a *commandLine) newProcessSignalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "signal",
 		Short:   "Send a signal to a detached command",
-		Long:    "Signal sends a signal to the process group of a detached command: " + strings.Join(slices.Sorted(maps.Keys(signals)), ",\n") + " or a Linux signal number.",
+		Long:    wrap("Signal sends a signal to the process group of a detached command: "+strings.Join(slices.Sorted(maps.Keys(signals)), ", ")+", or a Linux signal number.", 0),
 		Example: "  fumehood process signal box 1 TERM",
 	}
 	return a.newNumberedCommand(cmd, func(ctx context.Context, p fumehood.Process, args []string) error {

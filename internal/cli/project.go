@@ -29,7 +29,7 @@ type allowFlags struct {
 // add declares the flags. file is the name of the kind of file in their help.
 func (f *allowFlags) add(flags *pflag.FlagSet, file string) {
 	f.addRead(flags, file)
-	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, settings that break the isolation: privileged services, host namespaces, devices, mounts of the Docker socket or /etc")
+	flags.BoolVar(&f.allowUnsafe, "allow-unsafe", false, "allow, and log, settings that break the isolation: privileged services, host namespaces, devices, the Docker socket, /etc")
 }
 
 // addRead declares only the flag for reading.
@@ -45,13 +45,13 @@ func (f *allowFlags) over(e *spec.Environment) {
 
 // add declares the flags.
 func (f *projectFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file` (repeatable, later files override earlier ones), a Dockerfile, an environment spec, or a folder with one of them")
-	flags.StringVar(&f.service, "service", "", "the default `service` (default: the service named default, then the one with x-default: true, then the first)")
+	flags.StringArrayVarP(&f.files, "file", "f", nil, "a Compose `file` (repeatable, later ones override), a Dockerfile, an environment spec, or a folder with one")
+	flags.StringVar(&f.service, "service", "", "the default `service` (default: the one named default, else with x-default: true, else the first)")
 	flags.StringArrayVar(&f.profiles, "profile", nil, "activate a `profile`")
 	flags.StringArrayVar(&f.envFiles, "env-file", nil, "a `file` of variables for the Compose file (default: .env in its folder)")
 	flags.StringSliceVar(&f.hostEnv, "host-env", nil, "`names` of this process's variables that the Compose file may see (default: none)")
 	flags.StringArrayVar(&f.metadata, "sample-metadata", nil, "a `KEY=VALUE` that the Compose file sees as SAMPLE_METADATA_KEY")
-	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet; otherwise they are internal unless the file allows it")
+	flags.StringVar(&f.egress, "egress", "", "`internet` lets the project's networks reach the internet (default: as in the file)")
 	f.allowFlags.add(flags, "Compose file or spec")
 	flags.BoolVar(&f.prebuilt, "prebuilt", false, "never pull or build an image; a missing image is an error")
 	markSettings(flags, "egress")

@@ -22,7 +22,7 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	case "docker":
 		p, err := docker.New(ctx, a.dockerOptions())
 		if err != nil && ctx.Err() != nil { // we were interrupted: don't blame the daemon
-			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 		}
 		if err != nil {
 			return nil, err

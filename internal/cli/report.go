@@ -27,7 +27,7 @@ type reportJSON struct {
 	ExitCode   *int           `json:"exit_code"`
 	Signal     int            `json:"signal,omitempty"`
 	Leaked     bool           `json:"leaked,omitempty"`
-	Reason     string         `json:"reason,omitempty"` // if outcome is "lost": the reason, as far as known
+	Reason     string         `json:"reason,omitempty"` // as in fumehood.Result
 	Usage      fumehood.Usage `json:"usage,omitzero"`   // omitted if the transport does not report it
 	Stdout     *outputJSON    `json:"stdout"`
 	Stderr     *outputJSON    `json:"stderr"`

@@ -45,6 +45,7 @@ type runFlags struct {
 	linksAsText     bool
 	timeout         time.Duration
 	json, keep      bool
+	tty             bool
 	journal         journalFlag
 }
 
@@ -53,33 +54,34 @@ func (a *commandLine) newRunCommand(runF func(context.Context, *commandLine, run
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
 		Short: "Run one command in a new sandbox, then remove the sandbox",
-		Long: `Run starts a sandbox, runs one command in it and removes the sandbox. Output is
-printed as it is written, standard input is passed through, and the exit code is
-the command's own.
+		Long: `Run runs one command in a new sandbox. Output and standard input are passed
+through, and the exit code is the command's own. Without --network the command
+has no network. After a timeout the exit code is 124 and a message is printed; a
+program's own 124 has no message.
 
 With -f, a file or folder describes the sandbox: a Compose project, where the
 command runs in the default service once all services are ready; a Dockerfile;
 or an environment spec, which flags override and whose setup is not run. A
 folder is searched for these in that order; a folder without any is an error.
 
-Without --network the command has no network. If the command times out, the exit
-code is 124 and a message is printed. If it exits with 124 itself, there is no
-message, and "outcome" under --json differs.`,
+With -t the command has a terminal, and TERM is that of this one if it is a
+common type, otherwise xterm, unless -e or the image sets it.`,
 		Example: `  fumehood run --image python:3.12-slim -- python3 -c 'print(6*7)'
   echo 'print(6*7)' | fumehood run --timeout 10s --memory 256MiB -- python3
   fumehood run --cp ./src:/src --cp :/src/out.txt:out.txt -w /src -- ./check.sh
   fumehood run -f compose.yaml --service app -- ./check.sh
+  fumehood run -it --image debian:12 -- bash
   fumehood run --json -- sh -c 'exit 3'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError("run needs a command to run")
 			}
-			if a.provider == "local" && a.settings.used["image"] {
-				f.image = "" // the setting is for runs that have an image
-			}
 			opts, err := f.options(args)
 			if err != nil {
 				return usageError("%w", err)
+			}
+			if opts.cmd.TTY {
+				opts.cmd.Term = a.terminalType()
 			}
 			if opts.spec, err = a.describe(&f.project, opts.spec.Spec); err != nil {
 				return err
@@ -92,11 +94,13 @@ message, and "outcome" under --json differs.`,
 	f.add(flags)
 	f.project.add(flags)
 	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, such as 90s or 5m (default: no limit)")
-	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "comma-separated `limits` of each process of the command: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
+	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "comma-separated `limits` of each process: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or tree: HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
 	addLinksAsText(flags, &f.linksAsText)
-	flags.BoolVar(&f.json, "json", false, "print one JSON object with outcome, output and errors instead of the output")
-	flags.BoolVar(&f.keep, "keep", false, "keep the sandbox running, and print how to enter and remove it")
+	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, output and errors")
+	flags.BoolVar(&f.keep, "keep", false, "keep the sandbox, and print how to enter and remove it")
+	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
+	flags.BoolP("interactive", "i", false, "for -it: standard input is always passed through")
 	f.journal.add(flags)
 	markSettings(flags, "timeout")
 	return cmd
@@ -109,8 +113,8 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the image's)")
 	flags.StringVarP(&f.workdir, "workdir", "w", "", "the working `directory`, an absolute path, created if missing (default: the image's)")
 	flags.StringVar(&f.memory, "memory", "", "memory limit including swap, a `size` such as 512MiB, or none (default 2GiB)")
-	flags.Float64Var(&f.cpus, "cpus", 0, "the `number` of CPUs that it may use, such as 1.5 (default: all)")
-	flags.Int64Var(&f.pids, "pids", 0, "the `number` of processes and threads that it may have at once; -1 for no limit (default 1024)")
+	flags.Float64Var(&f.cpus, "cpus", 0, "maximum `number` of CPUs, such as 1.5 (default: all)")
+	flags.Int64Var(&f.pids, "pids", 0, "maximum `number` of processes and threads; -1 for no limit (default 1024)")
 	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none weaken the isolation (default none)")
 	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only)")
 	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "network")
@@ -146,12 +150,15 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	if f.timeout < 0 {
 		return runOptions{}, fmt.Errorf("--timeout %v is negative", f.timeout)
 	}
+	if f.json && f.tty {
+		return runOptions{}, errors.New("--json cannot be combined with --tty")
+	}
 	what, err := f.spec()
 	if err != nil {
 		return runOptions{}, err
 	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout}}
+	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout, TTY: f.tty}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -273,7 +280,10 @@ func (a *commandLine) runReported(ctx context.Context, opts runOptions, r *repor
 			a.tellKept(ctx, sb)
 		}
 	}
-	if !opts.json {
+	switch {
+	case opts.cmd.TTY:
+		do.Exec = a.inTerminal
+	case !opts.json:
 		a.pass(&do.Cmd)
 	}
 	r.result, err = a.actions().Run(ctx, do)
@@ -328,8 +338,11 @@ func (a *commandLine) of(s fumehood.Stream) io.Writer {
 func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 	switch res.Outcome {
 	case fumehood.Exited, fumehood.Signaled:
-		if res.ExitCode == 0 {
+		switch {
+		case res.ExitCode == 0:
 			return nil
+		case res.Reason != "":
+			return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was %s", res.Reason)}
 		}
 		return &exitError{code: res.ExitCode}
 	case fumehood.TimedOut:

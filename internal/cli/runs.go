@@ -57,9 +57,10 @@ func (a *commandLine) newRunsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List runs, newest first",
-		Long: `List prints the runs: their names, how many of their attempts are recorded, and
-whether they are finished, running or interrupted. "fumehood eval --resume"
-continues an interrupted run.`,
+		Long: `List prints the runs: their names and tasks, whether they are finished, running
+or interrupted, how many of their attempts are recorded, the pass rate of those
+with a score, and the time from the run's creation to its last result. Canceled
+attempts do not count as recorded: "fumehood eval --resume" makes them again.`,
 		Example: "  fumehood runs list\n  fumehood runs list --json",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -78,7 +79,9 @@ type runJSON struct {
 	Created  time.Time `json:"created"`
 	State    string    `json:"state"`
 	Attempts int       `json:"attempts"`
-	Recorded int       `json:"recorded"`
+	Recorded int       `json:"recorded"`  // without canceled attempts
+	PassRate *float64  `json:"pass_rate"` // of the attempts with a score; null if there are none
+	Duration float64   `json:"duration"`  // seconds from the run's creation to its last result
 }
 
 // stateOf returns the state of a run: running, finished or interrupted.
@@ -98,7 +101,10 @@ func (a *commandLine) listRuns(dir string, asJSON bool) error {
 		all := make([]runJSON, len(entries))
 		for i, e := range entries {
 			about := e.About()
-			all[i] = runJSON{filepath.Base(e.Dir()), about.Task, about.Created, stateOf(e), about.Attempts, e.Recorded}
+			all[i] = runJSON{filepath.Base(e.Dir()), about.Task, about.Created, stateOf(e), about.Attempts, e.Recorded, nil, e.Duration.Seconds()}
+			if e.PassRate != nil {
+				all[i].PassRate = &e.PassRate.Value
+			}
 		}
 		return errors.Join(a.printJSON(all), bad)
 	}
@@ -109,9 +115,14 @@ func (a *commandLine) listRuns(dir string, asJSON bool) error {
 		return a.say("no runs in %s\n", dir)
 	}
 	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tSTATE\tRECORDED")
+	fmt.Fprintln(w, "RUN\tTASK\tSTATE\tRECORDED\tPASSED\tDURATION")
 	for _, e := range entries {
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\n", printable(filepath.Base(e.Dir())), stateOf(e), e.Recorded, e.About().Attempts)
+		passed := "-"
+		if e.PassRate != nil {
+			passed = percent(e.PassRate.Value) + " %"
+		}
+		about := e.About()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d of %d\t%s\t%s\n", printable(filepath.Base(e.Dir())), cut(printable(about.Task), 40), stateOf(e), e.Recorded, about.Attempts, passed, e.Duration.Round(time.Second))
 	}
 	return errors.Join(w.Flush(), bad)
 }

@@ -31,10 +31,9 @@ func (a *commandLine) newRunsShowCommand() *cobra.Command {
 		Use:   "show [RUN]",
 		Short: "Show the results of a run",
 		Long: `Show prints the summary of a run, by default the newest, and a table of the
-attempts that have not passed: the score, the last step, how it ended, the
-seconds it took, and the reason for the score. With --sample it prints
-everything recorded about the attempts at one sample, with the ends of their
-outputs.`,
+attempts that have not passed: score, last step, outcome, seconds, and the
+reason for the score. With --sample it prints everything recorded about one
+sample, with the ends of the outputs.`,
 		Example: `  fumehood runs show
   fumehood runs show 20261122-010203-judge-abcde --all
   fumehood runs show --sample sum/wrong.py
@@ -207,23 +206,35 @@ func (a *commandLine) showAttempt(r *task.SampleResult) error {
 	}
 	fmt.Fprintf(&b, "; begun %s\n", r.Started.Format("2006-01-02 15:04:05"))
 	for i := range r.Steps {
-		s := &r.Steps[i]
-		fmt.Fprintf(&b, "step %s: %s after %.2f s, %.2f s of CPU\n", printable(s.Name), endOf(s), s.Duration, s.CPU)
-		for _, out := range []struct {
-			name, text string
-			total      int64
-		}{{"standard output", s.Stdout, s.StdoutTotal}, {"standard error", s.Stderr, s.StderrTotal}} {
-			if out.total == 0 {
-				continue
-			}
-			fmt.Fprintf(&b, "  %s, %s:\n", out.name, count(int(out.total), "byte"))
-			for line := range strings.Lines(out.text) {
-				fmt.Fprintf(&b, "    %s\n", shown(strings.TrimSuffix(line, "\n")))
-			}
-		}
+		showStep(&b, "step "+printable(r.Steps[i].Name), &r.Steps[i])
+	}
+	if r.Grader != nil {
+		showStep(&b, "grader", r.Grader)
 	}
 	_, err := io.WriteString(a.Out, b.String())
 	return err
+}
+
+// showStep prints how a command ended, and the ends of its outputs.
+func showStep(b *strings.Builder, name string, s *task.StepResult) {
+	fmt.Fprintf(b, "%s: %s after %.2f s, %.2f s of CPU\n", name, endOf(s), s.Duration, s.CPU)
+	for _, out := range []struct {
+		name, text string
+		total      int64
+		truncated  bool
+	}{{"standard output", s.Stdout, s.StdoutTotal, s.StdoutTruncated}, {"standard error", s.Stderr, s.StderrTotal, s.StderrTruncated}} {
+		if out.total == 0 {
+			continue
+		}
+		size := count(int(out.total), "byte")
+		if out.truncated {
+			size += ", of which only the end was kept"
+		}
+		fmt.Fprintf(b, "  %s, %s:\n", out.name, size)
+		for line := range strings.Lines(out.text) {
+			fmt.Fprintf(b, "    %s\n", shown(strings.TrimSuffix(line, "\n")))
+		}
+	}
 }
 
 // shown returns a line of a program's output that is safe to print on a terminal.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
@@ -26,9 +27,10 @@ func (a *commandLine) newSessionCommand() *cobra.Command {
 		Short: "Run a workspace's code in the environment of a spec",
 		Long: `Session runs the code of a workspace as an environment spec describes: image,
 setup, mounts, variables, command. docs/session.md explains sessions.`,
-		Example: `  fumehood session run env.yaml --workspace work`,
+		Example: `  fumehood session check env.yaml
+  fumehood session run env.yaml --workspace work`,
 	}
-	cmd.AddCommand(a.newSessionRunCommand())
+	cmd.AddCommand(a.newSessionRunCommand(), a.newSessionStreamCommand(), a.newSessionCheckCommand())
 	return cmd
 }
 
@@ -56,17 +58,16 @@ func (a *commandLine) newSessionRunCommand() *cobra.Command {
 		Use:   "run SPEC",
 		Short: "Run the spec's command once, over a copy of a workspace",
 		Long: `Run copies the workspace, runs the spec's setup and command in the copy, in one
-shell, and removes the copy. --snapshot-out saves the result. If the spec has a
-build section, its image is built unless it is up to date. A workspace that
-exceeds --max-size or --max-entries before or after the command is an error.
+shell, and removes the copy. --snapshot-out saves the result. An image that the
+spec builds is built unless it is up to date. A workspace that exceeds a limit
+before or after the command is an error.
 
-Standard output is the command's; the output of the setup goes to standard
-error. The command's standard input is empty without --stdin. The exit code is
-the command's own. If the setup ends before the command starts, a message is
-printed and the exit code is the setup's, or 125 if that is 0. The spec chooses
-the provider, whatever --provider is.
+The output of the setup goes to standard error. The exit code is the command's
+own. If the setup ends before the command starts, a message is printed and the
+exit code is the setup's, or 125 if that is 0. The spec chooses the provider,
+whatever --provider is.
 
-In --command, --setup and the values of --env, {{static:NAME}} is replaced by
+In --command, --setup and --env, {{static:NAME}} is replaced by
 the path where the command finds NAME of the folder given by --assets.`,
 		Example: `  fumehood session run env.yaml --workspace work --entry main
   fumehood session run env.yaml --workspace work --snapshot-out after.tar.gz
@@ -75,18 +76,11 @@ the path where the command finds NAME of the folder given by --assets.`,
       --command 'python3 {{static:check.py}}'`,
 		Args: wantArguments("SPEC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			opts, err := f.options(cmd.Flags().Changed("entry"))
+			if f.command != "" && cmd.Flags().Changed("entry") {
+				return usageError("--command and --entry exclude each other")
+			}
+			opts, err := f.load("session run", args[0])
 			if err != nil {
-				return usageError("%w", err)
-			}
-			if opts.Open.Limits, err = f.limits.limits(); err != nil {
-				return err
-			}
-			if opts.Open.Environment, err = spec.Load(args[0]); err != nil {
-				return err
-			}
-			f.allow.over(opts.Open.Environment)
-			if opts.Open.Assets, err = assetsIn(f.assets); err != nil {
 				return err
 			}
 			if f.stdin {
@@ -96,13 +90,21 @@ the path where the command finds NAME of the folder given by --assets.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.workspace, "workspace", "", "the `folder` to copy as the workspace")
-	flags.StringVar(&f.resume, "resume", "", "a snapshot `file` to start from instead of a workspace")
+	f.add(flags)
 	flags.StringVar(&f.entry, "entry", "main", "the `entry` to run; the spec's entry_file names its file")
 	flags.StringVar(&f.command, "command", "", "run this shell `text` instead of the spec's command and entry")
-	flags.BoolVar(&f.eval, "eval", false, "evaluate: also run eval_commands, as the spec's user, or HUID:HGID of the environment, or this machine's user")
-	flags.StringVar(&f.assets, "assets", "", "provide the contents of this `folder`: as copies in the workspace, or with --eval read-only in /static")
-	flags.BoolVar(&f.stdin, "stdin", false, "pass standard input on to the command; its output is then printed when it has ended")
+	flags.BoolVar(&f.stdin, "stdin", false, "pass standard input on, and print the output only when the command has ended (default: empty input)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this `time`, such as 90s (default: no limit); the setup has the spec's timeout")
+	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, output and errors")
+	return cmd
+}
+
+// add declares the flags that define a session and its runtime.
+func (f *sessionFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.workspace, "workspace", "", "the `folder` to copy as the workspace")
+	flags.StringVar(&f.resume, "resume", "", "a snapshot `file` to start from instead of a workspace")
+	flags.BoolVar(&f.eval, "eval", false, "evaluate: also run eval_commands, as the spec's user, else as HUID:HGID of the environment, else as this user")
+	flags.StringVar(&f.assets, "assets", "", "provide the contents of this `folder`: copied into the workspace, or with --eval read-only in /static")
 	flags.StringVar(&f.setup, "setup", "", "run this shell `text` after the spec's setup, in the same shell")
 	flags.BoolVar(&f.noSetup, "no-setup", false, "run the command by /bin/sh -c, without any setup")
 	flags.StringVar(&f.image, "image", "", "the `image` to use instead of the spec's")
@@ -110,26 +112,37 @@ the path where the command finds NAME of the folder given by --assets.`,
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "set a `variable` with NAME=VALUE, or pass on this process's with NAME; overrides the spec's")
 	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only); overrides the spec's")
 	flags.StringArrayVarP(&f.ports, "publish", "p", nil, "publish a `port` on the loopback address, [HOST:]SANDBOX (default: a free host port)")
-	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this `time`, such as 90s (default: no limit); the setup has the spec's timeout")
 	flags.StringVar(&f.out, "snapshot-out", "", "write a snapshot of the workspace after the command to this `file`, replacing it")
-	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, exit code and output instead of the output")
 	f.allow.add(flags, "spec")
 	f.limits.add(flags)
 	f.journal.add(flags)
-	return cmd
 }
 
-// options checks the flags and returns the options of the session. entry reports whether --entry was given.
-func (f *sessionFlags) options(entry bool) (o sessionOptions, err error) {
+// load checks the flags, reads the spec, and returns the options of the session.
+func (f *sessionFlags) load(command, file string) (o sessionOptions, err error) {
+	if o, err = f.options(command); err != nil {
+		return o, usageError("%w", err)
+	}
+	if o.Open.Limits, err = f.limits.limits(); err != nil {
+		return o, err
+	}
+	if o.Open.Environment, err = spec.Load(file); err != nil {
+		return o, err
+	}
+	f.allow.over(o.Open.Environment)
+	o.Open.Assets, err = assetsIn(f.assets)
+	return o, err
+}
+
+// options checks the flags and returns the options of the session. Command is the name of the command, for errors.
+func (f *sessionFlags) options(command string) (o sessionOptions, err error) {
 	switch {
 	case (f.workspace == "") == (f.resume == ""):
-		return o, errors.New("session run needs --workspace DIR or --resume FILE")
+		return o, fmt.Errorf("%s needs --workspace DIR or --resume FILE", command)
 	case f.eval && f.out != "":
 		return o, errors.New("--snapshot-out cannot be combined with --eval")
 	case f.timeout < 0:
 		return o, fmt.Errorf("--timeout %v is negative", f.timeout)
-	case f.command != "" && entry:
-		return o, errors.New("--command and --entry exclude each other")
 	case f.setup != "" && f.noSetup:
 		return o, errors.New("--setup and --no-setup exclude each other")
 	}
@@ -240,6 +253,13 @@ func (obj *sessionJSON) fill(res *session.Result) {
 	obj.Usage = res.Usage
 }
 
+// tellPorts reports the published ports.
+func (a *commandLine) tellPorts(ports []fumehood.Port) {
+	for _, p := range ports {
+		a.tell("port %d is published at 127.0.0.1:%d", p.Container, p.Host)
+	}
+}
+
 // inSession runs the command. Without --json it prints the output.
 func (a *commandLine) inSession(ctx context.Context, o sessionOptions) (app.SessionResult, error) {
 	journal, file, err := a.openJournal(o.journal)
@@ -247,12 +267,7 @@ func (a *commandLine) inSession(ctx context.Context, o sessionOptions) (app.Sess
 		return app.SessionResult{}, err
 	}
 	defer file.Close()
-	o.Open.Journal = journal
-	o.Published = func(ports []fumehood.Port) {
-		for _, p := range ports {
-			a.tell("port %d is published at 127.0.0.1:%d", p.Container, p.Host)
-		}
-	}
+	o.Open.Journal, o.Published = journal, a.tellPorts
 	switch {
 	case o.json:
 	case o.Execute.Stdin != nil:

@@ -56,14 +56,11 @@ func envName(flag string) string {
 }
 
 // apply sets each flag of cmd that is a setting and was not given, from the environment or else from the
-// configuration file.
+// configuration file. It returns all errors.
 func (s *settings) apply(cmd *cobra.Command) error {
 	config, err := s.read(knownSettings(cmd.Root()))
-	if err != nil {
-		return &exitError{code: exitUsage, err: err}
-	}
 	s.used = map[string]bool{}
-	var errs []error
+	errs := []error{err}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed || !isSetting(f) {
 			return
@@ -139,7 +136,8 @@ type configEntry struct {
 	line  int
 }
 
-// read reads the configuration file, a mapping of settings to plain values. Unknown and duplicate keys are errors.
+// read reads the configuration file, a mapping of settings to plain values. Unknown and duplicate keys are errors. It
+// returns all errors, and the valid settings.
 func (s *settings) read(known []string) (map[string]configEntry, error) {
 	if s.configFile == "" {
 		return nil, nil
@@ -172,18 +170,25 @@ func (s *settings) read(known []string) (map[string]configEntry, error) {
 		return nil, fmt.Errorf("%s:%d: a mapping of settings to values was expected", s.configFile, top.Line)
 	}
 	config := map[string]configEntry{}
+	var errs []error
+	bad := func(line int, format string, a ...any) {
+		errs = append(errs, fmt.Errorf("%s:%d: %s", s.configFile, line, fmt.Sprintf(format, a...)))
+	}
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
 		_, twice := config[key.Value]
 		switch {
 		case twice:
-			return nil, fmt.Errorf("%s:%d: %q is set twice", s.configFile, key.Line, key.Value)
+			bad(key.Line, "%q is set twice", key.Value)
+			continue
 		case !slices.Contains(known, key.Value):
-			return nil, fmt.Errorf("%s:%d: there is no setting %q, only %s", s.configFile, key.Line, key.Value, strings.Join(known, ", "))
+			bad(key.Line, "there is no setting %q, only %s", key.Value, strings.Join(known, ", "))
+			continue
 		case value.Kind != yaml.ScalarNode:
-			return nil, fmt.Errorf("%s:%d: %s: a plain value was expected", s.configFile, value.Line, key.Value)
+			bad(value.Line, "%s: a plain value was expected", key.Value)
+			continue
 		}
 		config[key.Value] = configEntry{value: value.Value, line: value.Line}
 	}
-	return config, nil
+	return config, errors.Join(errs...)
 }

@@ -13,15 +13,16 @@ func (a *commandLine) newShellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell NAME",
 		Short: "Open a shell in a named sandbox",
-		Long: `Shell opens a login shell in a sandbox of "fumehood up", in this terminal: bash
-if the service has it, otherwise sh. No docker command is needed.`,
+		Long: `Shell opens a login shell in a named sandbox: bash if the service has it,
+otherwise sh. No docker command is needed. TERM is that of this terminal if it
+is a common type, otherwise xterm, unless the service sets it.`,
 		Example: "  fumehood shell box\n  fumehood shell shop --service db -u postgres",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
 			ctx := cmd.Context()
 			return a.in(ctx, n, func(_ fumehood.Sandbox, svc fumehood.Service) error {
-				login := fumehood.Cmd{Args: []string{"bash", "-l"}}
+				login := fumehood.Cmd{Args: []string{"bash", "-l"}, TTY: true, Term: a.terminalType()}
 				res, err := a.inTerminal(ctx, svc, login)
 				if errors.Is(err, fumehood.ErrProgramNotFound) {
 					login.Args[0] = "sh"

@@ -23,9 +23,9 @@ func (a *commandLine) newSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Create, restore and compare snapshots of folders",
-		Long: `Snapshot stores a folder as one file, a tar archive in a fixed order, so that
-the same tree gives the same file. Snapshots are untrusted input and are checked
-when they are read. These commands need no daemon.`,
+		Long: `Snapshot stores a folder as one file, a tar archive: the same tree gives the
+same file. Snapshots are not trusted and are checked when they are read. These
+commands need no daemon.`,
 		Example: `  fumehood snapshot create work -o work.tar.gz
   fumehood snapshot diff work.tar.gz work
   fumehood snapshot restore work.tar.gz again`,
@@ -96,15 +96,13 @@ func (a *commandLine) newSnapshotCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create DIR",
 		Short: "Write a snapshot of a folder to a file",
-		Long: `Create writes all files, folders and symbolic links of a folder to a file. Links
-are stored, never followed. Permissions and times (to the second) are kept,
-owners are not. Pipes, sockets and devices are skipped and listed. On Linux,
-large holes of sparse files are stored as holes. If a folder exceeds a limit,
-the error names the first file beyond it.
+		Long: `Create writes the files, folders and symbolic links of a folder to a file. Links
+are never followed. Permissions and times (to the second) are kept, owners are
+not. Pipes, sockets and devices are skipped and listed. On Linux, large holes of
+sparse files stay holes.
 
-Globs are matched against paths relative to the folder: *.pyc matches in the
-folder itself, **/*.pyc anywhere in it. A matching folder includes everything in
-it.`,
+Globs match paths relative to the folder: *.pyc in the folder itself, **/*.pyc
+anywhere in it. A matching folder includes everything in it.`,
 		Example: `  fumehood snapshot create work -o work.tar.gz
   fumehood snapshot create . -o ../src.tar.zst --compression zst --ignore .git
   fumehood snapshot create work -o py.tar --compression none --keep '**/*.py'`,
@@ -162,10 +160,9 @@ func (a *commandLine) newSnapshotRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE DIR",
 		Short: "Unpack a snapshot into a new or empty folder",
-		Long: `Restore unpacks a snapshot into a folder that is empty or does not exist yet.
-Nothing is written outside of it: a snapshot with names or links that lead out,
-or with devices or pipes, is rejected, and all its files are removed. The same
-applies to a snapshot that exceeds a limit.`,
+		Long: `Restore unpacks a snapshot into a folder that is empty or does not exist yet. A
+snapshot with names or links that lead out of it, with devices or pipes, or over
+a limit is rejected, and all its files are removed.`,
 		Example: `  fumehood snapshot restore work.tar.gz again`,
 		Args:    wantArguments("FILE", "DIR"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -200,12 +197,11 @@ func (a *commandLine) newSnapshotDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two snapshots or folders",
-		Long: `Diff prints the changes from A to B as a patch in git's format; nothing if they
-are equal. A and B are snapshot files or folders. Times are not compared.
-Changes that such a patch cannot hold are printed as lines that start with #:
-folders, and files that are binary or larger than 1 MiB. On a terminal, control
-characters are shown as escapes such as \x1b. The exit code does not depend on
-whether there are changes.`,
+		Long: `Diff prints the changes from A to B, snapshot files or folders, as a patch in
+git's format. Times are not compared. Lines that start with # describe what such
+a patch cannot hold: folders, and files that are binary or larger than 1 MiB. On
+a terminal, control characters are shown as escapes such as \x1b. The exit code
+does not depend on whether there are changes.`,
 		Example: `  fumehood snapshot diff before.tar.gz after.tar.gz
   fumehood snapshot diff before.tar.gz work --ignore .git | less
   fumehood snapshot diff before.tar.gz after.tar.gz --json`,
@@ -262,9 +258,9 @@ func (a *commandLine) newSnapshotShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE",
 		Short: "Print the contents and the hash of a snapshot",
-		Long: `Show reads a whole snapshot and prints its entries with mode, size, time and the
-beginning of the content's SHA-256. The last line has the hash of the tree. It
-covers paths, modes, contents and links, but not times and compression.`,
+		Long: `Show prints a snapshot's entries with mode, size, time and the beginning of the
+content's SHA-256. The last line has the hash of the tree: of paths, modes,
+contents and links, not of times and compression.`,
 		Example: `  fumehood snapshot show work.tar.gz
   fumehood snapshot show work.tar.gz --json`,
 		Args: wantArguments("FILE"),

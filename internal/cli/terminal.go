@@ -4,15 +4,30 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 
 	"golang.org/x/term"
 
 	"github.com/fumehood/fumehood"
 )
 
-// inTerminal runs a command in a terminal and connects that to ours, if standard input is a terminal.
+// terminalTypes are the types of terminals that images usually know. Another image would not know a rarer one, and what
+// else TERM holds is not passed into a sandbox.
+var terminalTypes = []string{
+	"ansi", "dumb", "linux", "rxvt", "screen", "screen-256color", "tmux", "tmux-256color", "vt100", "vt220", "xterm", "xterm-256color", "xterm-color",
+}
+
+// terminalType returns the type of our terminal, or "" if it is not a common one.
+func (a *commandLine) terminalType() string {
+	if term, _ := a.settings.env("TERM"); slices.Contains(terminalTypes, term) {
+		return term
+	}
+	return ""
+}
+
+// inTerminal runs a command that has a terminal, and connects that to ours if standard input is a terminal.
 func (a *commandLine) inTerminal(ctx context.Context, svc fumehood.Service, cmd fumehood.Cmd) (*fumehood.Result, error) {
-	cmd.StdoutCap, cmd.TTY = fumehood.KeepNone, true
+	cmd.StdoutCap = fumehood.KeepNone
 	cmd.Stdin, cmd.Stdout = a.In, passed{a, fumehood.Stdout}
 	own, ok := a.In.(*os.File)
 	ok = ok && term.IsTerminal(int(own.Fd()))

@@ -146,3 +146,22 @@ func TestTerminal_data(t *testing.T) {
 		showsNoOrders(t, cmd, shows)
 	}
 }
+
+// TestEval_terminal evaluates on a terminal. Only one that can redraw a line shows the counts in one.
+func TestEval_terminal(t *testing.T) {
+	t.Parallel()
+	const task = "name: here\nenvironment: {file: env.yaml}\nsamples: [{id: one, command: [sleep, \"1\"]}]\n"
+	for term, redraws := range map[string]bool{"xterm": true, "dumb": false} {
+		cmd, dir := program(t, "--provider", "local", "eval", "task.yaml")
+		cmd.Env = append(cmd.Env, "TERM="+term)
+		for name, text := range map[string]string{"task.yaml": task, "env.yaml": "type: local\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := onTerminal(t, cmd)
+		if !strings.Contains(got, "1 passed") || strings.Contains(got, "\x1b[K") != redraws || !redraws && strings.Contains(got, "\x1b") {
+			t.Errorf("%s: %q", term, got)
+		}
+	}
+}

@@ -11,7 +11,7 @@ import (
 
 // addLinksAsText declares the flag for links in what is copied out.
 func addLinksAsText(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "links-as-text", false, "when copying out, write a link that can lead out of the tree as a file with its target (default: an error)")
+	flags.BoolVar(to, "links-as-text", false, "when copying out, write links that may lead out as files with their target (default: an error)")
 }
 
 // parseTransfer parses HOST:SANDBOX (copy in) or :SANDBOX:HOST (copy out). out reports a copy out.

@@ -26,7 +26,7 @@ func TestExitCode(t *testing.T) {
 	}
 	for class, name := range map[error]fumehood.Code{
 		fumehood.ErrConfig: "config", fumehood.ErrBroken: "broken", fumehood.ErrUnavailable: "unavailable", fumehood.ErrInfrastructure: "infrastructure",
-		fumehood.ErrLimit: "limit", fumehood.ErrCancelled: "cancelled", fumehood.ErrUnsupported: "unsupported",
+		fumehood.ErrLimit: "limit", fumehood.ErrCanceled: "canceled", fumehood.ErrUnsupported: "unsupported",
 		fumehood.ErrNotStarted: "not-started", fumehood.ErrProgramNotFound: "program-not-found",
 		fumehood.ErrNotExecutable: "not-executable", fumehood.ErrDirNotFound: "directory-not-found",
 		fumehood.ErrUserNotFound: "user-not-found", fumehood.ErrNotFound: "not-found", fumehood.ErrPermission: "permission-denied",
@@ -112,7 +112,7 @@ func TestFinish_signal(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&signaled{name: "interrupt", number: 2})
 	for err, want := range map[error]int{
-		&fumehood.Error{Op: "exec", Class: fumehood.ErrCancelled}:   130,
+		&fumehood.Error{Op: "exec", Class: fumehood.ErrCanceled}:    130,
 		fmt.Errorf("read: %w", context.Canceled):                    130,
 		context.Cause(ctx):                                          130,
 		&fumehood.Error{Op: "exec", Class: fumehood.ErrUnavailable}: 125,

@@ -27,15 +27,15 @@ func (a *commandLine) newUpCommand(runF func(context.Context, *commandLine, upOp
 		Short: "Start a sandbox that keeps running, and print its name",
 		Long: `Up starts a sandbox from an image, or from what -f describes (see run), and
 prints its name. It stays until "fumehood down" or "fumehood cleanup NAME"
-removes it or, with --ttl, until a cleanup after that time.
-
-Use "fumehood exec" to run commands in it, "fumehood cp" to copy files, and
-"fumehood shell" and "fumehood connect" to enter it. "fumehood process" manages
-detached commands.`,
+removes it or, with --ttl, until a cleanup after that time. "fumehood exec" runs
+commands in it, "fumehood cp" copies files, "fumehood shell" enters it.`,
 		Example: `  fumehood up --image python:3.12-slim --name box
   fumehood up -f compose.yaml --name shop --ttl 8h`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.spec.TTL < 0 {
+				return usageError("--ttl %v is negative", opts.spec.TTL)
+			}
 			spec, err := image.spec()
 			if err != nil {
 				return usageError("%w", err)

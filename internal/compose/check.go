@@ -67,9 +67,9 @@ func (c *checking) err() error {
 	for _, r := range c.errs {
 		errs = append(errs, r.err)
 	}
-	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.Join(errs...)}
+	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: errors.Join(errs...)}
 	if c.unsafely {
-		e.Hint = "remove what breaks the isolation, or allow it with AllowUnsafe, --allow-unsafe"
+		e.Hint = "remove what breaks the isolation, or allow it (--allow-unsafe)"
 	}
 	return e
 }
@@ -161,11 +161,12 @@ func (c *checking) service(svc *types.ServiceConfig) {
 			c.unsafe(of(svc, r.key), value, r.why)
 		}
 	}
+	c.image(svc.Name, svc.Image)
 	if _, err := c.flag(svc.Name, "x-local"); err != nil {
 		c.refuse(of(svc, "x-local"), "wanted true or false")
 	}
 	if svc.Isolation != "" && svc.Isolation != "default" {
-		c.refuse(of(svc, "isolation"), "cannot be honoured: it is for Windows containers")
+		c.refuse(of(svc, "isolation"), "cannot be honored: it is for Windows containers")
 	}
 	for key, words := range map[string][]string{
 		"dns": svc.DNS, "dns_search": svc.DNSSearch, "dns_opt": svc.DNSOpts, "hostname": {svc.Hostname}, "domainname": {svc.DomainName},
@@ -359,7 +360,7 @@ func (c *checking) deploy(svc *types.ServiceConfig) {
 	if d == nil {
 		return
 	}
-	const why = "cannot be honoured: it is for clusters"
+	const why = "cannot be honored: it is for clusters"
 	if d.Mode != "" && d.Mode != "replicated" && d.Mode != "global" {
 		c.refuse(of(svc, "deploy", "mode"), why)
 	}
@@ -396,11 +397,14 @@ func (c *checking) build(svc *types.ServiceConfig) {
 	}
 	for i, from := range b.CacheFrom {
 		if strings.ContainsAny(from, "=,") {
-			c.refuse(of(svc, "build", "cache_from", fmt.Sprint(i)), "cannot be honoured: only names of images are supported, not %s", from)
+			c.refuse(of(svc, "build", "cache_from", fmt.Sprint(i)), "cannot be honored: only names of images are supported, not %s", from)
 		}
 	}
-	if !filepath.IsAbs(b.Context) {
-		c.refuse(of(svc, "build", "context"), "the build context must be a folder of this machine, not %s", b.Context)
+	switch at := of(svc, "build", "context"); {
+	case c.withoutContext(svc):
+		return
+	case !filepath.IsAbs(b.Context):
+		c.refuse(at, "the build context must be a folder of this machine, not %s%s", b.Context, c.needsDir())
 		return
 	}
 	c.inside(of(svc, "build", "context"), b.Context)

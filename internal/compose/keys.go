@@ -104,7 +104,7 @@ func (c *checking) key(path string, at []string, value any) {
 		}
 	case v.class == classUnsupported:
 		if !empty(value) {
-			c.refuse(at, "cannot be honoured: %s", v.why)
+			c.refuse(at, "cannot be honored: %s", v.why)
 		}
 	case ok || keys().above[path]:
 		c.keys(path, at, value)

@@ -41,13 +41,15 @@ type loaded struct {
 	internal bool     // its networks have no access to the outside
 	order    []string // its services in the order of the files
 	notes    []Change // changes and allowed settings, before any policy
+	unset    []Unset  // uses of variables that are not set
+	content  string   // Compose.Content
 }
 
 // Load reads a project as Compose does, for a sandbox with the given name. It rejects settings that a sandbox cannot
 // honor and, unless src allows them, settings that break the isolation. Of this process's environment, the project
-// sees only the variables that src names. Errors are ErrConfig and name file, service and key.
+// sees only the variables that src names. Errors are ErrFile and name file, service and key.
 func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, error) {
-	l := &loading{name: name, src: src}
+	l := &loading{name: name, src: src, envs: map[string]types.Mapping{}}
 	p, err := l.load(ctx)
 	if err != nil {
 		return nil, &LoadError{l.problem(ctx, err), l.env}
@@ -79,10 +81,11 @@ type loading struct {
 	env      types.Mapping
 	places   places
 	gate     hostpath.Gate
-	scanned  int            // number of scanned files
-	services int            // number of services in them
-	size     int            // their estimated size, see maxSize
-	weights  map[string]int // the same by file, without extended services
+	scanned  int                      // number of scanned files
+	services int                      // number of services in them
+	size     int                      // their estimated size, see maxSize
+	weights  map[string]int           // the same by file, without extended services
+	envs     map[string]types.Mapping // what the files see, by file
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -122,7 +125,10 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 	if project, err = l.readServiceFiles(project); err != nil {
 		return nil, err
 	}
-	p := &Project{project: project, loaded: &loaded{as: project, model: model, gate: l.gate, places: l.places, notes: l.unset()}}
+	p := &Project{project: project, loaded: &loaded{as: project, model: model, gate: l.gate, places: l.places, unset: l.findUnset(), content: l.src.Content}}
+	for _, u := range p.Unset() {
+		p.notes = append(p.notes, Change{Key: "${" + u.Name + "}", Reason: "it is not set, and so empty, in " + u.At + "; " + OnlyNamed})
+	}
 	err = p.settle(l.src)
 	for i := range p.notes {
 		p.notes[i].From, p.notes[i].To = l.mask(p.notes[i].From), l.mask(p.notes[i].To)
@@ -132,10 +138,12 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 
 // read reads the files and finds the project's folder.
 func (l *loading) read() error {
-	if l.src.Dockerfile != "" {
+	switch {
+	case l.src.Dockerfile != "":
 		return l.generate()
-	}
-	if len(l.src.Files) == 0 {
+	case l.src.Content != "":
+		return l.readContent()
+	case len(l.src.Files) == 0:
 		return errors.New("no compose file is given")
 	}
 	for _, name := range l.src.Files {
@@ -171,7 +179,11 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 			paths = append(paths, f.Path)
 		}
 		for _, path := range paths {
-			if err := l.gate.File(path, maxFile); err != nil {
+			err := l.placed(path)
+			if err == nil {
+				err = l.gate.File(path, maxFile)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("service %q: %w", name, err)
 			}
 		}
@@ -203,7 +215,7 @@ func (l *loading) environment() error {
 	}
 	maps.Copy(l.env, l.src.Env)
 	files := slices.Clone(l.src.EnvFiles)
-	if len(files) == 0 {
+	if len(files) == 0 && l.dir != "" {
 		var err error
 		if files, err = l.dotEnv(l.dir); err != nil {
 			return err
@@ -240,39 +252,17 @@ func (l *loading) readVariables(env types.Mapping, files []string) (map[string]s
 	return hostpath.InTime(strings.Join(files, ", "), func() (map[string]string, error) { return dotenv.GetEnvFromFile(seen, files) })
 }
 
-// unset returns notes about variables that are empty because they are not set. Compose warns about these.
-func (l *loading) unset() []Change {
-	var notes []Change
-	seen := map[string]bool{}
-	for i, root := range l.places.roots {
-		var dict map[string]any
-		if root.Decode(&dict) != nil {
-			continue
-		}
-		vars := template.ExtractVariables(dict, nil)
-		for _, name := range slices.Sorted(maps.Keys(vars)) {
-			v := vars[name]
-			if _, ok := l.env[name]; ok || seen[name] || v.Required || v.DefaultValue != "" || v.PresenceValue != "" || name == consts.ComposeProjectName {
-				continue
-			}
-			seen[name] = true
-			notes = append(notes, Change{
-				Key:    "${" + name + "}",
-				Reason: "it is not set, and so empty, in " + l.places.files[i] + "; of this process's variables, a project sees only those that are named",
-			})
-		}
-	}
-	return notes
-}
-
 // problem gives an error its class and its place in the files, and masks values of this process's variables.
 func (l *loading) problem(ctx context.Context, err error) error {
 	var ours *fumehood.Error
 	switch {
 	case ctx.Err() != nil:
-		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	case !errors.As(err, &ours):
-		ours = &fumehood.Error{Op: opLoad, Class: fumehood.ErrConfig, Err: errors.New(l.places.locate(err.Error()))}
+		ours = &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: l.missingImage(err)}
+		if ours.Err == nil {
+			ours.Err = errors.New(l.places.locate(err.Error()))
+		}
 	}
 	ours.Err = errors.New(l.mask(ours.Err.Error()))
 	return ours

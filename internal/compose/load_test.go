@@ -110,8 +110,8 @@ services:
 		image, who string
 	}{
 		{"the folder's .env by default", fumehood.Compose{}, "from-dot-env", "dot"},
-		{"a file that is named in its place", fumehood.Compose{EnvFiles: []string{filepath.Join(dir, "other.env")}}, "from-other", ""},
-		{"what the caller gives above all", fumehood.Compose{Env: map[string]string{"IMAGE": "given"}}, "given", "dot"},
+		{"a named file in its place", fumehood.Compose{EnvFiles: []string{filepath.Join(dir, "other.env")}}, "from-other", ""},
+		{"the caller's values above all", fumehood.Compose{Env: map[string]string{"IMAGE": "given"}}, "given", "dot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.src.Files = file
@@ -166,7 +166,7 @@ func TestLoad_errors(t *testing.T) {
 		"x-default: no bool":          {"services:\n  web:\n    image: a\n    x-default: please\n", []string{"compose.yaml:4", "services.web.x-default"}},
 		"x-local: no bool":            {"services:\n  web:\n    image: a\n    x-local: 1\n", []string{"compose.yaml:4", "services.web.x-local"}},
 		"two that say x-default":      {"services:\n  a: {image: a, x-default: true}\n  b: {image: a, x-default: true}\n", []string{"compose.yaml:3", "services.b.x-default", "service a"}},
-		"a provider":                  {"services:\n  web:\n    provider: {type: vpn}\n", []string{"compose.yaml:3", "services.web.provider", "cannot be honoured"}},
+		"a provider":                  {"services:\n  web:\n    provider: {type: vpn}\n", []string{"compose.yaml:3", "services.web.provider", "cannot be honored"}},
 		"a model":                     {"services:\n  web:\n    image: a\n    models: [m]\nmodels: {m: {model: x}}\n", []string{"compose.yaml:4", "services.web.models"}},
 		"pre_start":                   {"services:\n  web:\n    image: a\n    pre_start: [{command: a}]\n", []string{"services.web.pre_start"}},
 		"pre_stop":                    {"services:\n  web:\n    image: a\n    pre_stop: [{command: a}]\n", []string{"services.web.pre_stop"}},
@@ -221,7 +221,7 @@ func TestLoad_canceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := Load(ctx, "box", fumehood.Compose{Files: []string{"none.yaml"}})
-	if !errors.Is(err, fumehood.ErrCancelled) {
+	if !errors.Is(err, fumehood.ErrCanceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -252,7 +252,7 @@ func TestLoad_defaultService(t *testing.T) {
 		{"one that is not there", three, "b", ""},
 		{"the one named default", "services:\n  a: {image: a, x-default: true}\n  default: {image: a}\n", "", "default"},
 		{"the one that says so", "services:\n  a: {image: a}\n  b: {image: a, x-default: true}\n", "", "b"},
-		{"the one that does not say so, of two", "services:\n  a: {image: a, x-default: false}\n  b: {image: a}\n", "", "a"},
+		{"x-default: false", "services:\n  a: {image: a, x-default: false}\n  b: {image: a}\n", "", "a"},
 		{"the only one", "services: {only: {image: a}}\n", "", "only"},
 		{"the first in the file", three, "", "c"},
 		{"the first that is started", "services:\n  a: {image: a, scale: 0}\n  b: {image: a, profiles: [p]}\n  c: {image: a}\n", "", "c"},

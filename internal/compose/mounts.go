@@ -35,7 +35,7 @@ func (c *checking) mounts(svc *types.ServiceConfig) {
 			}
 		case types.VolumeTypeTmpfs:
 		default:
-			c.refuse(at, "cannot be honoured: the Engine has no mounts of the type %q here", v.Type)
+			c.refuse(at, "cannot be honored: the Engine has no mounts of the type %q here", v.Type)
 		}
 		c.target(at, v.Target)
 	}
@@ -85,6 +85,9 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	if v.Bind != nil && !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, v.Bind.Propagation) {
 		c.unsafe(at, v.Bind.Propagation, "mounts in the container appear on the host")
 	}
+	if !c.placed(at, v.Source) {
+		return
+	}
 	if why := c.gate.Mount(v.Source, !v.ReadOnly); why != "" {
 		c.unsafe(at, v.Source, why)
 	}
@@ -131,6 +134,9 @@ func (c *checking) driverOpts(key string, v types.VolumeConfig) {
 		value, at := v.DriverOpts[name], []string{"volumes", key, "driver_opts", name}
 		switch name {
 		case "type", "device":
+			if name == "device" && v.DriverOpts["o"] == "bind" && !c.placed(at, value) {
+				continue
+			}
 			if value != "tmpfs" {
 				c.unsafe(at, value, mountsOfHost)
 			}
@@ -152,11 +158,12 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 	_, set := c.as.Environment[f.Environment]
 	switch {
 	case bool(f.External), f.Driver != "", f.TemplateDriver != "":
-		c.refuse(at, "cannot be honoured: it is for clusters; use file, environment or content")
+		c.refuse(at, "cannot be honored: it is for clusters; use file, environment or content")
 	case f.Environment != "" && !set:
-		c.refuse(append(at, "environment"), "the variable %s is not set; of this process's variables, a project sees only those that are named", f.Environment)
+		c.refuse(append(at, "environment"), "the variable %s is not set; %s", f.Environment, OnlyNamed)
 	case f.Environment != "" && c.as.Environment[f.Environment] == "":
 		c.refuse(append(at, "environment"), "the variable %s is empty: no file is made from it", f.Environment)
+	case f.File != "" && !c.placed(append(at, "file"), f.File):
 	case f.File != "" && !c.gate.Inside(f.File):
 		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
 	case f.File != "" && hostpath.Unsafe(f.File, false) != "":
@@ -184,9 +191,9 @@ func (c *checking) files(svc *types.ServiceConfig) {
 		c.target(at, target)
 		switch {
 		case f.File != "" && (ref.UID != "" || ref.GID != "" || ref.Mode != nil):
-			c.refuse(at, "%s: uid, gid and mode cannot be honoured for a file, which is mounted as it is on the host; give its content by environment or content", ref.Source)
+			c.refuse(at, "%s: uid, gid and mode cannot be honored for a file, which is mounted as it is on the host; give its content by environment or content", ref.Source)
 		case f.File == "" && svc.ReadOnly:
-			c.refuse(at, "%s: cannot be honoured in a read-only container, into which nothing can be copied; use a file", ref.Source)
+			c.refuse(at, "%s: cannot be honored in a read-only container, into which nothing can be copied; use a file", ref.Source)
 		}
 	}
 	for _, s := range svc.Secrets {

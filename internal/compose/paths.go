@@ -40,6 +40,9 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 	if l.scanned > maxIncluded {
 		return fmt.Errorf("more than %d files are included and extended", maxIncluded)
 	}
+	if _, known := l.envs[file]; !known {
+		l.envs[file] = env
+	}
 	docs, err := documents(content)
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", file, err)
@@ -211,7 +214,11 @@ func (l *loading) pass(file, key, path, dir string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	if err := l.gate.Check(path); err != nil {
+	err := l.placed(path)
+	if err == nil {
+		err = l.gate.Check(path)
+	}
+	if err != nil {
 		return "", fmt.Errorf("%s: %s: %w", file, key, err)
 	}
 	return path, nil

@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,23 +12,32 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 // places finds the places of keys in a project's files.
 type places struct {
-	files []string
-	roots []*yaml.Node
-	own   int // number of the project's own files, which come first; the others are included or extended
+	files []string     // one entry for each document of a file
+	roots []*yaml.Node // the documents
+	own   int          // number of documents of the project's own files, which come first; the others are included or extended
 }
 
-// add adds a file. A file that is not YAML has no places; compose-go reports it.
+// add adds the documents of a file. A file that is not YAML has no places; compose-go reports it.
 func (p *places) add(path string, content []byte) {
-	var doc yaml.Node
-	root := &yaml.Node{}
-	if yaml.Unmarshal(content, &doc) == nil && len(doc.Content) > 0 {
-		root = doc.Content[0]
+	for dec, n := yaml.NewDecoder(bytes.NewReader(content)), 0; ; n++ {
+		var doc yaml.Node
+		root := &yaml.Node{}
+		end := dec.Decode(&doc) != nil || len(doc.Content) == 0
+		if !end {
+			root = doc.Content[0]
+		}
+		if !end || n == 0 {
+			p.files, p.roots = append(p.files, path), append(p.roots, root)
+		}
+		if end {
+			break
+		}
 	}
-	p.files, p.roots = append(p.files, path), append(p.roots, root)
 	p.own = len(p.files)
 }
 
@@ -46,13 +56,12 @@ func (p *places) order(services types.Services) []string {
 	var order []string
 	for _, root := range p.roots[:p.own] {
 		node, _ := lookup(root, "services")
-		if node == nil || node.Kind != yaml.MappingNode {
-			continue
-		}
-		for i := 0; i < len(node.Content); i += 2 {
-			name := node.Content[i].Value
-			if _, ok := services[name]; ok && !slices.Contains(order, name) {
-				order = append(order, name)
+		for _, mapping := range strict.Mappings(node) {
+			for i := 0; i < len(mapping.Content); i += 2 {
+				name := mapping.Content[i].Value
+				if _, ok := services[name]; ok && !slices.Contains(order, name) {
+					order = append(order, name)
+				}
 			}
 		}
 	}
@@ -105,22 +114,32 @@ func (p *places) find(keys []string) place {
 	return found
 }
 
-// lookup returns the value of a key of a mapping and the line of the key, or nil. The keys of a list are its indexes.
-func lookup(node *yaml.Node, key string) (*yaml.Node, int) {
-	if node != nil && node.Kind == yaml.AliasNode {
-		node = node.Alias
-	}
-	switch {
-	case node == nil:
-	case node.Kind == yaml.MappingNode:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			if node.Content[i].Value == key {
-				return node.Content[i+1], node.Content[i].Line
-			}
+// has reports whether a file has these nested keys.
+func (p *places) has(keys []string) bool {
+	return slices.ContainsFunc(p.roots, func(node *yaml.Node) bool {
+		for _, key := range keys {
+			node, _ = lookup(node, key)
 		}
-	case node.Kind == yaml.SequenceNode:
-		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(node.Content) {
-			return node.Content[i], node.Content[i].Line
+		return node != nil
+	})
+}
+
+// lookup returns the value of a key of a mapping and the line of the key, or nil. The mapping has the keys that a merge
+// key (<<) adds, too. The keys of a list are its indexes.
+func lookup(node *yaml.Node, key string) (*yaml.Node, int) {
+	if node == nil {
+		return nil, 0
+	}
+	if list := strict.Target(node); list.Kind == yaml.SequenceNode {
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(list.Content) {
+			return list.Content[i], list.Content[i].Line
+		}
+	}
+	for _, mapping := range strict.Mappings(node) {
+		for i := 0; i+1 < len(mapping.Content); i += 2 {
+			if mapping.Content[i].Value == key {
+				return mapping.Content[i+1], mapping.Content[i].Line
+			}
 		}
 	}
 	return nil, 0
@@ -159,7 +178,7 @@ func (p *Project) bad(service, key, format string, a ...any) error {
 // badAt returns an error about nested keys.
 func (p *Project) badAt(keys []string, format string, a ...any) error {
 	return &fumehood.Error{
-		Op: opLoad, Class: fumehood.ErrConfig,
+		Op: opLoad, Class: fumehood.ErrFile,
 		Err: fmt.Errorf("%s: %s: %w", p.places.find(keys), strings.Join(keys, "."), fmt.Errorf(format, a...)),
 	}
 }

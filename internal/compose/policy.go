@@ -124,7 +124,7 @@ func (a *applying) change(svc *types.ServiceConfig, key, from, to, why string) {
 const guestVolume = "fumehood-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
-	svc.Labels = labelled(svc.Labels, a.pol.Labels)
+	svc.Labels = labeled(svc.Labels, a.pol.Labels)
 	svc.CustomLabels = types.Labels{
 		ProjectLabel: a.project.Name, ServiceLabel: svc.Name, OneoffLabel: "False",
 		VersionLabel: a.pol.Version, WorkingDirLabel: a.project.WorkingDir,
@@ -152,8 +152,8 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	}
 }
 
-// labelled returns a copy of a project's labels with ours added.
-func labelled(theirs types.Labels, ours Labels) types.Labels {
+// labeled returns a copy of a project's labels with ours added.
+func labeled(theirs types.Labels, ours Labels) types.Labels {
 	l := maps.Clone(theirs)
 	if l == nil {
 		l = types.Labels{}
@@ -177,7 +177,7 @@ func (a *applying) networks() {
 			continue
 		}
 		at := "networks." + key
-		n.Labels = labelled(n.Labels, a.pol.Labels)
+		n.Labels = labeled(n.Labels, a.pol.Labels)
 		if own := objectName(a.project.Name, key); n.Name != own {
 			a.change(nil, at+".name", n.Name, own, "sandboxes share no network")
 			n.Name = own
@@ -239,7 +239,7 @@ func (a *applying) volumes() {
 			a.change(nil, "volumes."+key+".name", v.Name, own, "sandboxes share no volume")
 			v.Name = own
 		}
-		v.Labels = labelled(v.Labels, a.pol.Labels)
+		v.Labels = labeled(v.Labels, a.pol.Labels)
 		a.project.Volumes[key] = v
 	}
 	if a.pol.Volume != "" {

@@ -14,21 +14,21 @@ func TestRuntimes_Choose(t *testing.T) {
 		has              Runtimes
 		user, file, want string
 	}{
-		"nothing":                         {stock, "", "", ""},
-		"the user's":                      {stock, "runsc", "", "runsc"},
-		"the file's":                      {stock, "", "runsc", "runsc"},
-		"weaker than the user's":          {stock, "runsc", "runc", "runsc"},
-		"stronger than the user's":        {stock, "runc", "runsc", "runsc"},
-		"as strong as the user's":         {stock, "runsc", "kata", "kata"},
-		"weaker than the default":         {strict, "", "runc", ""},
-		"stronger than nothing known":     {Runtimes{}, "", "runsc", "runsc"},
-		"weaker, with nothing known":      {Runtimes{}, "runsc", "runc", "runsc"},
-		"of another kind than the user's": {stock, "runc", "nvidia", "runc"},
-		"of another kind":                 {stock, "", "nvidia", "nvidia"},
-		"weaker than one not listed":      {stock, "sysbox-runc", "runc", "sysbox-runc"},
-		"weaker than such a default":      {Runtimes{Default: "sysbox-runc"}, "", "runc", ""},
-		"the user's own":                  {stock, "sysbox-runc", "sysbox-runc", "sysbox-runc"},
-		"by its program":                  {stock, "runsc", "strong", "strong"},
+		"nothing":                     {stock, "", "", ""},
+		"the user's":                  {stock, "runsc", "", "runsc"},
+		"the file's":                  {stock, "", "runsc", "runsc"},
+		"weaker than the user's":      {stock, "runsc", "runc", "runsc"},
+		"stronger than the user's":    {stock, "runc", "runsc", "runsc"},
+		"as strong as the user's":     {stock, "runsc", "kata", "kata"},
+		"weaker than the default":     {strict, "", "runc", ""},
+		"stronger than nothing known": {Runtimes{}, "", "runsc", "runsc"},
+		"weaker, with nothing known":  {Runtimes{}, "runsc", "runc", "runsc"},
+		"not of the user's kind":      {stock, "runc", "nvidia", "runc"},
+		"of another kind":             {stock, "", "nvidia", "nvidia"},
+		"weaker than one not listed":  {stock, "sysbox-runc", "runc", "sysbox-runc"},
+		"weaker than such a default":  {Runtimes{Default: "sysbox-runc"}, "", "runc", ""},
+		"the user's own":              {stock, "sysbox-runc", "sysbox-runc", "sysbox-runc"},
+		"by its program":              {stock, "runsc", "strong", "strong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.has.Choose(c.user, c.file); got != c.want {

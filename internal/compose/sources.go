@@ -27,6 +27,19 @@ func (p *Project) Sources() ([]Source, error) {
 	return all, nil
 }
 
+// Mounted returns the references of the images that services mount, by service.
+func (p *Project) Mounted() map[string][]string {
+	images := map[string][]string{}
+	for name, svc := range p.as.Services {
+		for _, v := range svc.Volumes {
+			if v.Type == types.VolumeTypeImage {
+				images[name] = append(images[name], v.Source)
+			}
+		}
+	}
+	return images
+}
+
 // Variables returns the variables that the project's files see, followed by the environment of each service.
 func (p *Project) Variables() []map[string]string {
 	seen := maps.Clone(p.as.Environment)
@@ -45,7 +58,7 @@ func (p *Project) Variables() []map[string]string {
 }
 
 func (p *Project) source(svc types.ServiceConfig) (Source, error) {
-	s := Source{Service: svc.Name, Project: p.as.WorkingDir, Image: svc.Image, Platform: svc.Platform}
+	s := Source{Service: svc.Name, Project: p.folder(), Image: svc.Image, Platform: svc.Platform}
 	policy, age, err := svc.GetPullPolicy()
 	if err != nil {
 		return s, p.bad(svc.Name, "pull_policy", "%w", err)
@@ -86,8 +99,12 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 			errs = append(errs, bad(key, "builds do not support it here"))
 		}
 	}
+	context := b.Context
+	if p.withoutContext(&svc) {
+		context = ""
+	}
 	build := &Build{
-		Context: b.Context, Dockerfile: b.Dockerfile, Inline: b.DockerfileInline, Target: b.Target, Network: b.Network,
+		Context: context, Dockerfile: b.Dockerfile, Inline: b.DockerfileInline, Target: b.Target, Network: b.Network,
 		Args: map[string]string{}, Labels: maps.Clone(b.Labels), Tags: b.Tags, CacheFrom: b.CacheFrom,
 		ExtraHosts: slices.Sorted(slices.Values(b.ExtraHosts.AsList(":"))), ShmSize: int64(b.ShmSize), NoCache: b.NoCache, Pull: b.Pull,
 	}

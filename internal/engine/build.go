@@ -177,12 +177,12 @@ func line(instruction string) string {
 	return string(text)
 }
 
-// colour matches a terminal's escape sequence. The Engine puts some around output to standard error.
-var colour = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+// color matches a terminal's escape sequence. The Engine puts some around output to standard error.
+var color = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
 // clean removes terminal escape sequences and other characters that are not printable.
 func clean(text string) string {
-	text = colour.ReplaceAllString(text, "")
+	text = color.ReplaceAllString(text, "")
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
 			return r

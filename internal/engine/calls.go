@@ -51,25 +51,25 @@ var (
 
 	callContainerList    = call{name: "list containers", silence: answering, again: failed, prompt: true}
 	callContainerInspect = call{name: "inspect container", silence: answering, again: failed, prompt: true}
-	// Retried by name, see adopted.
+	// callContainerCreate is retried by name, see adopted.
 	callContainerCreate = call{name: "create container", silence: working, again: failed, whole: true}
 	callContainerStart  = call{name: "start container", silence: working, again: never}
 	callContainerStop   = call{name: "stop container", silence: working, again: failed}
-	// Not retried: the container would seem to be paused by someone else.
+	// callContainerPause is not retried: the container would seem to be paused by someone else.
 	callContainerPause = call{name: "pause container", silence: working, again: never}
-	// Not retried after an internal error: the Engine reports one if the container is not paused.
+	// callContainerUnpause is not retried after an internal error: the Engine reports one if the container is not paused.
 	callContainerUnpause = call{name: "unpause container", silence: working, again: unclear}
 	callContainerRemove  = call{name: "remove container", silence: working, again: failed}
-	// Not retried after an internal error: the Engine reports one if the container has no processes.
+	// callContainerTop is not retried after an internal error: the Engine reports one if the container has no processes.
 	callContainerTop    = call{name: "list the processes of container", silence: answering, again: unclear}
 	callContainerLogs   = call{name: "read the log of container", silence: answering, again: failed}
 	callContainerAttach = call{name: "attach to container", silence: answering, again: never}
-	// Not retried after an internal error: the Engine reports one for odd paths.
+	// callContainerStat is not retried after an internal error: the Engine reports one for odd paths.
 	callContainerStat = call{name: "look at a file in container", silence: answering, again: torn}
 	callCopyFrom      = call{name: "copy from container", silence: working, again: torn}
 	callCopyTo        = call{name: "copy to container", silence: working, again: never}
 
-	// An exec that is never started runs nothing, and is removed with its container.
+	// callExecCreate may be repeated: an exec that is never started runs nothing, and is removed with its container.
 	callExecCreate  = call{name: "create exec in container", silence: answering, again: torn}
 	callExecInspect = call{name: "inspect exec", silence: answering, again: failed}
 	callExecResize  = call{name: "resize terminal of exec", silence: answering, again: unclear}
@@ -86,7 +86,7 @@ var (
 
 	callNetworkList    = call{name: "list networks", silence: answering, again: failed, prompt: true}
 	callNetworkInspect = call{name: "inspect network", silence: answering, again: failed, prompt: true}
-	// Retried by name, see adopted.
+	// callNetworkCreate is retried by name, see adopted.
 	callNetworkCreate     = call{name: "create network", silence: working, again: failed, whole: true}
 	callNetworkRemove     = call{name: "remove network", silence: working, again: failed}
 	callNetworkConnect    = call{name: "connect to network", silence: working, again: never}
@@ -94,7 +94,7 @@ var (
 
 	callVolumeList    = call{name: "list volumes", silence: answering, again: failed, prompt: true}
 	callVolumeInspect = call{name: "inspect volume", silence: answering, again: failed, prompt: true}
-	// Retried: the Engine returns an existing volume of that name.
+	// callVolumeCreate is retried: the Engine returns an existing volume of that name.
 	callVolumeCreate = call{name: "create volume", silence: working, again: failed, whole: true}
 	callVolumeRemove = call{name: "remove volume", silence: working, again: failed}
 )

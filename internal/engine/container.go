@@ -38,6 +38,8 @@ type State struct {
 	User       string
 	WorkingDir string
 	TTY        bool
+	Path       string            // the variable PATH of its processes
+	Term       bool              // its environment sets the variable TERM
 	Labels     map[string]string // of Fumehood's labels only those that the seal proves
 	Mounts     []Mount           // by destination
 	Ended      bool              // it has ended at least once; if it runs, it was restarted
@@ -101,6 +103,8 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		s.Image, s.User, s.WorkingDir = cfg.Image, cfg.User, cfg.WorkingDir
 		s.Labels, _ = c.secret.open(Container, []string{s.Name}, cfg.Labels)
 		s.TTY, s.Check = cfg.Tty, checkOf(cfg.Healthcheck)
+		s.Path, _ = lookup(cfg.Env, "PATH")
+		_, s.Term = lookup(cfg.Env, "TERM")
 	}
 	for _, m := range res.Container.Mounts {
 		s.Mounts = append(s.Mounts, Mount{At: m.Destination, Source: m.Source, Writable: m.RW})
@@ -117,6 +121,16 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 		s.reached(net)
 	}
 	return s, nil
+}
+
+// lookup returns the value of a variable in NAME=value strings.
+func lookup(env []string, name string) (value string, set bool) {
+	for _, kv := range env {
+		if n, v, _ := strings.Cut(kv, "="); n == name {
+			value, set = v, true
+		}
+	}
+	return value, set
 }
 
 // reached sets the addresses and published ports of a container.

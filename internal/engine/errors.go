@@ -60,6 +60,19 @@ var ErrMount = errors.New("the Engine cannot mount it")
 // network.
 var ErrSubnet = errors.New("the subnet is in use")
 
+// ErrPort matches the error of a container that could not be started because a port of the host is in use.
+var ErrPort = errors.New("a port of the host is in use")
+
+// portTexts are the texts of Engines, with and without a proxy for ports, for a port in use.
+var portTexts = []string{"port is already allocated", "address already in use", "Only one usage of each socket address"}
+
+// noMount are texts of runc about mounts in /proc, which it allows for a few files only.
+var noMount = []string{"cannot be mounted because it is inside /proc", "cannot be mounted because it is not of type proc"}
+
+func hasAny(text string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(text, part) })
+}
+
 // UploadHint is the advice for a mount whose source the daemon does not see.
 const UploadHint = "upload the files instead of mounting them; a session does so with `mount_workspace: false`"
 
@@ -85,10 +98,14 @@ func (c *Client) translate(err error, op string) error {
 	case isConnectionBroken(err): // for example, the daemon ended
 	case strings.Contains(err.Error(), "Pool overlaps with other one"), strings.Contains(err.Error(), "networks have overlapping IPv4"):
 		e.Err = like{cause{err}, ErrSubnet}
+	case hasAny(err.Error(), portTexts):
+		e.Err = like{cause{err}, ErrPort}
+	case hasAny(err.Error(), noMount):
+		e.Class, e.Hint = fumehood.ErrConfig, "mount it outside of /proc"
 	case strings.Contains(err.Error(), "has active endpoints"):
 		e.Hint = "if `docker network inspect` shows no container, the daemon's count is wrong and it has to be restarted (github.com/moby/moby/issues/42119)"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e.Class = fumehood.ErrCancelled
+		e.Class = fumehood.ErrCanceled
 	case client.IsErrConnectionFailed(err):
 		return c.unreachable(err)
 	case errdefs.IsNotFound(err):
@@ -103,7 +120,7 @@ func (c *Client) translate(err error, op string) error {
 	case errdefs.IsNotImplemented(err):
 		e.Class = fumehood.ErrUnsupported
 	case strings.Contains(err.Error(), noSeccomp):
-		e.Class, e.Hint = fumehood.ErrUnsupported, "enable seccomp in the daemon's kernel, or run without its isolation: --seccomp unconfined (docker.Options.Seccomp)"
+		e.Class, e.Hint = fumehood.ErrUnsupported, "enable seccomp in the daemon's kernel, or run without its isolation: --seccomp unconfined"
 	}
 	return e
 }
@@ -151,17 +168,15 @@ const noSpaceHint = "a disk is full, probably the daemon's: free space there; `d
 const noCPUs = "NanoCPUs can not be set"
 
 // UnheldHint is the advice for an Engine that does not enforce a limit.
-const UnheldHint = "use an Engine with control groups (rootless ones need version 2), or run without the limit: --allow-unenforced-limits (docker.Options.AllowUnenforcedLimits)"
+const UnheldHint = "use an Engine with control groups (rootless ones need version 2), or run without the limit (--allow-unenforced-limits)"
 
 // noSeccomp is the text of an Engine that cannot filter system calls.
 const noSeccomp = "seccomp is not enabled"
 
 // lasting are texts of the Engine's internal errors that a retry would meet again.
-var lasting = []string{noSpace, "OCI runtime", "port is already allocated", "address already in use", "disk quota exceeded", noSeccomp}
+var lasting = append([]string{noSpace, "OCI runtime", "disk quota exceeded", noSeccomp}, portTexts...)
 
-func isLasting(err error) bool {
-	return slices.ContainsFunc(lasting, func(text string) bool { return strings.Contains(err.Error(), text) })
-}
+func isLasting(err error) bool { return hasAny(err.Error(), lasting) }
 
 // notUpgraded matches the client's error of an internal error in place of a connection. The client drops the Engine's
 // text.

@@ -103,7 +103,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 	if err := e.awaitStart(ctx, cmd); err != nil {
 		e.drop()
 		<-e.ended
-		return nil, err
+		return nil, c.unfound(ctx, container, cmd, err)
 	}
 	return e, nil
 }
@@ -220,7 +220,7 @@ func (e *Exec) begun(ctx context.Context, spoken <-chan struct{}) (bool, error) 
 		case <-spoken:
 			spoken, heard, pause = nil, true, 5*time.Millisecond // the next answer should be final
 		case <-e.closed:
-			return false, &fumehood.Error{Class: fumehood.ErrCancelled, Err: errors.New("canceled before it started")}
+			return false, &fumehood.Error{Class: fumehood.ErrCanceled, Err: errors.New("canceled before it started")}
 		case <-time.After(pause):
 		}
 	}
@@ -412,7 +412,7 @@ func (e *Exec) Resize(ctx context.Context, rows, cols uint16) error {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("the command has no terminal")}
 	}
 	_, err := e.c.api.ExecResize(ctx, e.id, client.ExecResizeOptions{Height: uint(rows), Width: uint(cols)})
-	if err == nil {
+	if err == nil || strings.Contains(err.Error(), "cannot resize a stopped container") { // it may still be listed as running
 		return nil
 	}
 	if info, ierr := e.inspect(ctx); ierr != nil || !info.Running {

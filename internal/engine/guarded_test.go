@@ -112,11 +112,11 @@ func TestGuard_retries(t *testing.T) {
 			call: inspectA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: inspect, calls: 3,
 			class: fumehood.ErrInfrastructure, says: "has not answered within 30s (tried 3 times)", took: 3 * answering,
 		},
-		"a silence of what changes something": {
+		"a silence of a change": {
 			call: removeA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: remove, calls: 3,
 			class: fumehood.ErrInfrastructure, says: "within 30s (tried 3 times)", took: working + secondSilence + thirdSilence,
 		},
-		"a silence over a file, which may be a pipe": {
+		"a silence over a file": {
 			call: statA, fail: func(_ int, r *http.Request) (*http.Response, error) { return hang(r) }, fails: 9, key: "HEAD /v1.44/containers/a/archive", calls: 1,
 			class: fumehood.ErrUnavailable, says: "has not answered within 30s", took: answering,
 		},
@@ -227,12 +227,12 @@ func TestGuard_canceled(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := e.Inspect(ctx, "a")
-		if n := seen.count("GET /v1.44/containers/a/json"); !errors.Is(err, fumehood.ErrCancelled) && !errors.Is(err, fumehood.ErrInfrastructure) || n != 2 {
+		if n := seen.count("GET /v1.44/containers/a/json"); !errors.Is(err, fumehood.ErrCanceled) && !errors.Is(err, fumehood.ErrInfrastructure) || n != 2 {
 			t.Errorf("%d calls, %v", n, err)
 		}
 		cancel()
-		if _, err := e.Inspect(ctx, "a"); !errors.Is(err, fumehood.ErrCancelled) {
-			t.Errorf("got %v, want an ErrCancelled", err)
+		if _, err := e.Inspect(ctx, "a"); !errors.Is(err, fumehood.ErrCanceled) {
+			t.Errorf("got %v, want an ErrCanceled", err)
 		}
 	})
 }

@@ -239,7 +239,8 @@ func (c *Client) removed(err error, op string) error {
 }
 
 func (c *Client) awaitRemoved(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, working, &silent{limit: working})
+	within := c.speedup.Of(working)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, &silent{limit: within})
 	defer cancel()
 	wait := c.api.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
 	select {

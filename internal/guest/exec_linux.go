@@ -41,6 +41,7 @@ type command struct {
 
 	mu       sync.Mutex
 	killing  bool
+	ordered  bool       // a host has killed it, also by a signal
 	still    standstill // in use while the command is killed
 	timedOut bool       // set before over
 	over     bool       // orders are ignored from now on
@@ -296,6 +297,9 @@ func (c *command) tell(end *ended, survivors int) {
 		Code: -1, Lost: end == nil, Survivors: survivors,
 		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: after.peak,
 	}
+	c.mu.Lock()
+	exit.Killed = c.ordered
+	c.mu.Unlock()
 	if end != nil {
 		status := unix.WaitStatus(end.Status)
 		exit.UserUS, exit.SystemUS, exit.MaxRSS = end.UserUS, end.SystemUS, end.MaxRSS
@@ -387,6 +391,7 @@ func (c *command) order(o wire.Order) {
 	if c.over {
 		return
 	}
+	c.ordered = c.ordered || o.Kill || o.Signal == int(unix.SIGKILL)
 	switch {
 	case o.Kill:
 		c.killNow(c.req.GraceMS)

@@ -130,7 +130,7 @@ func TestCache_refuses(t *testing.T) {
 		"a folder that others may enter": {
 			func(_ *testing.T, c *cache) error { return os.Chmod(c.all, 0o755) }, "has the mode 0755: others may use it",
 		},
-		"a program that others may write": {
+		"a program others may write": {
 			func(_ *testing.T, c *cache) error { return c.root.Chmod("linux-amd64", 0o622) }, "has the mode 0622: others may use it",
 		},
 		"a link in place of the program": {

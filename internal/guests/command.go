@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -22,6 +24,9 @@ type Command struct {
 	ooms  int    // out-of-memory kills before the command
 	ends  int    // exits of the service's own program before the command
 	pids  int64  // hits of the process limit before the command
+
+	killed *atomic.Bool // Kill was called
+	rest   func() bool  // left, at most once; nil if the Host runs the command
 }
 
 // Begin returns a Command that the Host is about to start itself.
@@ -48,7 +53,7 @@ func (m *Manager) pidsLimits(ctx context.Context) int64 {
 
 func (m *Manager) begin(ctx context.Context, by *guest) Command {
 	now := m.now(ctx)
-	return Command{m: m, guest: by, ooms: now.OOMs, ends: now.Ends}
+	return Command{m: m, guest: by, ooms: now.OOMs, ends: now.Ends, killed: new(atomic.Bool)}
 }
 
 // Start runs cmd through the guest of its user.
@@ -68,6 +73,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		return nil, c.explain(ctx, err)
 	}
 	c.ProcessBackend = p
+	c.rest = sync.OnceValue(func() bool { return c.left(ctx) })
 	return c, nil
 }
 
@@ -86,10 +92,14 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	}
 	if inside, oom := c.ofGuest(ctx); oom || inside != "" {
 		if c.guest.Lost() { // its workers have ended with it, without killing processes
-			exit.Leaked = c.left(ctx) || exit.Leaked
+			exit.Leaked = c.rest() || exit.Leaked
 		}
-		if oom {
+		switch {
+		case oom:
 			return outOfMemory(exit), nil
+		case c.killed.Load() && c.guest.Lost() && !exit.Leaked: // the command took its guest with it, and nothing is left
+			exit.Outcome, exit.Code, exit.Signal, exit.Reason = fumehood.Signaled, 128+sigKill, sigKill, ""
+			return exit, nil
 		}
 		exit.CausedInside, exit.Reason = true, inside
 		return exit, nil
@@ -125,9 +135,13 @@ func (c Command) left(ctx context.Context) bool {
 // frozenWithin is how long a kill waits for a paused service, for example during a checkpoint.
 const frozenWithin = 4 * time.Second
 
+// sigKill is Linux's number of SIGKILL.
+const sigKill = 9
+
 // Kill kills the command. If the service stays paused, Kill gives up waiting; the command is killed when the service
 // resumes.
 func (c Command) Kill(ctx context.Context) bool {
+	c.killed.Store(true)
 	if p, ok := c.ProcessBackend.(*client.Process); ok {
 		defer time.AfterFunc(frozenWithin, func() {
 			if c.m.now(ctx).Paused {
@@ -135,7 +149,14 @@ func (c Command) Kill(ctx context.Context) bool {
 			}
 		}).Stop()
 	}
-	return c.ProcessBackend.Kill(ctx)
+	if c.ProcessBackend.Kill(ctx) {
+		return true
+	}
+	if c.guest == nil || c.guest.exec == nil || !c.guest.Lost() {
+		return false
+	}
+	inside, oom := c.ofGuest(ctx)
+	return (inside != "" || oom) && !c.rest()
 }
 
 // OOMWithin bounds the wait for the report of an out-of-memory kill. On a busy machine the report may arrive after that

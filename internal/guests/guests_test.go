@@ -31,6 +31,8 @@ type host struct {
 	lacks    bool  // its guests are root without capabilities, unless empowered
 	weak     bool  // empowered guests lack capabilities too
 
+	survivors int // of the sweeps of its guests
+
 	mu    sync.Mutex
 	execs []*exec
 }
@@ -66,7 +68,7 @@ func (h *host) start(lacks bool) *exec {
 	defer h.mu.Unlock()
 	ours, pipe := net.Pipe()
 	theirs := buffer(pipe)
-	e := &exec{stopped: h.stopped, Conn: ours, theirs: theirs, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks}}
+	e := &exec{stopped: h.stopped, Conn: ours, theirs: theirs, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks, Survivors: h.survivors}}
 	h.execs = append(h.execs, e)
 	if h.mute {
 		go func() {
@@ -221,15 +223,15 @@ func TestCommand_lossCause(t *testing.T) {
 		outcome fumehood.Outcome
 		why     string // the reason, if something in the sandbox caused the loss
 	}{
-		"nobody knows":                            {user: "user", outcome: lost},
-		"killed":                                  {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
-		"killed for its memory":                   {user: "user", code: 137, outcome: oom, then: func(h *host) { h.state.OOMs++ }},
-		"stopped when it ended":                   {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
-		"the daemon's death":                      {outcome: lost, then: func(h *host) { h.death = dead(fumehood.ErrUnavailable) }},
-		"a death from inside":                     {outcome: lost, why: "dead", then: func(h *host) { h.death = dead(fumehood.ErrBroken) }},
-		"a death of memory":                       {outcome: oom, then: func(h *host) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
-		"its own program's end":                   {outcome: lost, why: "the service's own program", then: func(h *host) { h.state.Ends++ }},
-		"a kill for memory, and not of the guest": {user: "user", outcome: lost, then: func(h *host) { h.state.OOMs++ }},
+		"nobody knows":              {user: "user", outcome: lost},
+		"killed":                    {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
+		"killed for its memory":     {user: "user", code: 137, outcome: oom, then: func(h *host) { h.state.OOMs++ }},
+		"stopped when it ended":     {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
+		"the daemon's death":        {outcome: lost, then: func(h *host) { h.death = dead(fumehood.ErrUnavailable) }},
+		"a death from inside":       {outcome: lost, why: "dead", then: func(h *host) { h.death = dead(fumehood.ErrBroken) }},
+		"a death of memory":         {outcome: oom, then: func(h *host) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
+		"its own program's end":     {outcome: lost, why: "the service's own program", then: func(h *host) { h.state.Ends++ }},
+		"another's kill for memory": {user: "user", outcome: lost, then: func(h *host) { h.state.OOMs++ }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

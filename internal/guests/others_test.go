@@ -2,6 +2,7 @@ package guests
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
 	"github.com/fumehood/fumehood/provider"
@@ -73,6 +75,19 @@ func (l *lister) answer(t *testing.T, s *wire.Stream, r wire.Request) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// The guest of another user may be gone when its listed command is looked for.
+func TestManager_joinGone(t *testing.T) {
+	m := New(Config{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Host: &host{}})
+	m.main = (&lister{}).guest(t)
+	started := make(chan struct{})
+	close(started)
+	m.guests = map[role]*guest{{"a", true}: {err: errNobody, started: started}}
+	_, err := m.Join(t.Context(), provider.DetachedInfo{ID: 2, User: "a"}, nil)
+	if !errors.Is(err, errNobody) || !errors.Is(fumehood.ClassOf(err), fumehood.ErrUnavailable) {
+		t.Errorf("got %v, of class %v", err, fumehood.ClassOf(err))
 	}
 }
 

@@ -49,7 +49,7 @@ func (m *Manager) reside(ctx context.Context, g *client.Guest) error {
 }
 
 // errNobody is returned if there is no resident guest.
-var errNobody = errors.New("no resident guest")
+var errNobody error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("no resident guest")}
 
 // meetings is how often meet looks for the resident guest and tries to start it. Another process may start one at the
 // same time.
@@ -127,7 +127,7 @@ func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
 	if m.cfg.Key == nil {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
-			Hint: "set Keep in the sandbox's spec, or start it by `fumehood up`",
+			Hint: "keep the sandbox, as `fumehood up` does",
 		}
 	}
 	return m.Own(ctx)

@@ -19,10 +19,14 @@ type Gate struct {
 	dirs  []string // without links
 }
 
-// NewGate returns the gate of a folder and of additional files and folders. whose describes the folder in messages.
+// NewGate returns the gate of a folder and of additional files and folders. whose describes the folder in messages. If
+// dir is empty, there is no folder.
 func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 	g := Gate{whose: whose}
-	for _, path := range append([]string{dir}, allowed...) {
+	if dir != "" {
+		allowed = append([]string{dir}, allowed...)
+	}
+	for _, path := range allowed {
 		real, err := InTime(path, func() (string, error) { return resolve(path) })
 		if err != nil {
 			return Gate{}, err

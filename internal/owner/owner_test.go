@@ -52,13 +52,13 @@ func TestJudge(t *testing.T) {
 		id   ID
 		want State
 	}{
-		"this process":                          {self, Alive},
-		"a process that has ended":              {ended, Dead},
-		"the same pid, started at another time": {with(func(id *ID) { id.Start++ }), Dead},
-		"an earlier boot of this machine":       {with(func(id *ID) { id.Boot = "other" }), Dead},
-		"another machine":                       {with(func(id *ID) { id.Host = "other" }), Unknown},
-		"another machine with the same boot id": {with(func(id *ID) { id.Host, id.PID = "other", 1 }), Unknown},
-		"another pid namespace":                 {with(func(id *ID) { id.PIDNS = "other" }), Unknown},
+		"this process":                  {self, Alive},
+		"a process that has ended":      {ended, Dead},
+		"the same pid, another start":   {with(func(id *ID) { id.Start++ }), Dead},
+		"an earlier boot":               {with(func(id *ID) { id.Boot = "other" }), Dead},
+		"another machine":               {with(func(id *ID) { id.Host = "other" }), Unknown},
+		"another machine, same boot id": {with(func(id *ID) { id.Host, id.PID = "other", 1 }), Unknown},
+		"another pid namespace":         {with(func(id *ID) { id.PIDNS = "other" }), Unknown},
 	} {
 		if got := Judge(self, c.id); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

@@ -31,7 +31,7 @@ const Unconfined = "unconfined"
 const maxSize = 1 << 20
 
 // Load returns the profile in a file, as JSON on one line. An empty name means Fumehood's own profile; for Unconfined
-// it returns Unconfined. A file that cannot be read or is not a profile is an ErrConfig.
+// it returns Unconfined. A file that cannot be read or is not a profile is an ErrFile.
 func Load(file string) (string, error) {
 	switch file {
 	case "":
@@ -45,7 +45,7 @@ func Load(file string) (string, error) {
 		line, err = parse(text)
 	}
 	if err != nil {
-		return "", &fumehood.Error{Op: "read seccomp profile", Path: file, Class: fumehood.ErrConfig, Err: err}
+		return "", &fumehood.Error{Op: "read seccomp profile", Path: file, Class: fumehood.ErrFile, Err: err}
 	}
 	return line, nil
 }

@@ -32,7 +32,7 @@ func TestLoad_File(t *testing.T) {
 		{"list", "[]", "invalid JSON"},
 		{"two", `{"defaultAction": "SCMP_ACT_LOG"} {}`, "text after the profile"},
 		{"no action", "{}", `defaultAction: unknown action ""`},
-		{"misspelt", `{"defaultAction": "SCMP_ACT_ALLOW", "syscals": []}`, `unknown field "syscals"`},
+		{"misspelled", `{"defaultAction": "SCMP_ACT_ALLOW", "syscals": []}`, `unknown field "syscals"`},
 		{"no names", `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"action": "SCMP_ACT_KILL"}]}`, "syscalls[0]: no names"},
 		{"null", `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [null]}`, "syscalls[0]: no names"},
 		{"bad action", `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["a"], "action": "deny"}]}`, `syscalls[0]: unknown action "deny"`},

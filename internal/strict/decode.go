@@ -87,27 +87,27 @@ func (d *Decoder) Value(n *yaml.Node, path string, v reflect.Value, f Form) {
 	case reflect.Struct:
 		d.Fields(n, path, v)
 	case reflect.Slice:
-		d.list(n, path, v)
+		d.list(n, path, v, f)
 	case reflect.Map:
 		if into, ok := v.Addr().Interface().(*map[string]string); ok {
 			*into = d.variables(n, path, f)
 			return
 		}
-		d.mapping(n, path, v)
+		d.mapping(n, path, v, f)
 	default:
 		d.scalar(n, path, v, f)
 	}
 }
 
-// list reads a list of texts, of structs, or of pointers to structs.
-func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value) {
+// list reads a list of texts of a form, of structs, or of pointers to structs.
+func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value, f Form) {
 	if n.Kind != yaml.SequenceNode {
 		d.Wrong(n, path, "a list")
 		return
 	}
 	wanted := "a mapping"
 	if v.Type().Elem().Kind() == reflect.String {
-		wanted = "text"
+		wanted = f.What()
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
@@ -116,16 +116,31 @@ func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value) {
 			d.Wrong(Target(item), at, wanted)
 			continue
 		}
-		d.Value(item, at, v.Index(i), Form{})
+		d.Value(item, at, v.Index(i), f)
 	}
 }
 
-// mapping reads a mapping to pointers to structs. For null, the pointer is to the zero value.
-func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
+// mapping reads a mapping to structs, or to pointers to structs. The form is that of keys. For null, a pointer is to
+// the zero value; a struct must not be null.
+func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value, f Form) {
 	v.Set(reflect.MakeMap(v.Type()))
+	of := v.Type().Elem()
 	for _, e := range d.Entries(n, path) {
-		value := reflect.New(v.Type().Elem().Elem())
-		d.Value(e.node, e.Path, value.Elem(), Form{})
+		switch {
+		case !f.Takes(e.Key):
+			d.Problem(e.Line, path, f.What(), fmt.Sprintf("%q", Short(e.Key)), "")
+			continue
+		case f.Pattern != nil && strings.ContainsRune(e.Key, 0):
+			d.Problem(e.Line, path, f.What(), "a NUL byte", "")
+			continue
+		}
+		value := reflect.New(of).Elem()
+		if of.Kind() == reflect.Pointer {
+			value.Set(reflect.New(of.Elem()))
+			d.Value(e.node, e.Path, value.Elem(), Form{})
+		} else if d.Value(e.node, e.Path, value, Form{}); isNull(e.Value) {
+			d.Wrong(e.Value, e.Path, "a value")
+		}
 		v.SetMapIndex(reflect.ValueOf(e.Key), value)
 	}
 }
@@ -179,7 +194,7 @@ func (d *Decoder) text(n *yaml.Node, path, wanted, found, hint string) (string, 
 
 // Texts reads a list of texts.
 func (d *Decoder) Texts(n *yaml.Node, path string) (texts []string) {
-	d.list(n, path, reflect.ValueOf(&texts).Elem())
+	d.list(n, path, reflect.ValueOf(&texts).Elem(), Form{})
 	return texts
 }
 

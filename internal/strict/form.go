@@ -13,6 +13,7 @@ type Form struct {
 	Wanted  string               // for messages
 	Choices []string             // the allowed texts; nil allows others
 	Pattern *regexp.Regexp       // pattern for texts, in the syntax that Go and ECMAScript share; nil allows any text
+	Valid   func(string) bool    // checks texts beyond the pattern; a schema does not express it; nil allows any text
 	Parse   func(*yaml.Node) any // parses the value of a field that is not text; returns nil for a wrong value
 	Schema  map[string]any       // the JSON Schema of values that are not text
 }
@@ -22,7 +23,7 @@ func (f Form) Takes(text string) bool {
 	if f.Choices != nil {
 		return slices.Contains(f.Choices, text)
 	}
-	return f.Pattern == nil || f.Pattern.MatchString(text)
+	return (f.Pattern == nil || f.Pattern.MatchString(text)) && (f.Valid == nil || f.Valid(text))
 }
 
 // What returns the description of the form in messages.

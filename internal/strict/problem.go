@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Problem is a problem in a document. It is a fumehood.ErrConfig.
+// Problem is a problem in a document. It is a fumehood.ErrFile.
 type Problem struct {
 	File   string // as the caller named it
 	Line   int    // starts at 1; 0 if unknown
@@ -48,7 +48,7 @@ func (p *Problem) Error() string {
 }
 
 // Unwrap returns the class.
-func (p *Problem) Unwrap() error { return fumehood.ErrConfig }
+func (p *Problem) Unwrap() error { return fumehood.ErrFile }
 
 // Nothing is the text for a missing value in messages.
 const Nothing = "nothing"

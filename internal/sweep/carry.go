@@ -33,7 +33,7 @@ func (r Removal) All(ctx context.Context, objects []Object) error {
 
 // Carry removes the objects that the plan marks for removal, and records the results in the plan. It removes one kind
 // after the other, in the order of the plan, so that objects come before those that they use. A cache in use stays,
-// which is not an error. When ctx ends, Carry starts no further removals and returns an ErrCancelled.
+// which is not an error. When ctx ends, Carry starts no further removals and returns an ErrCanceled.
 func (r Removal) Carry(ctx context.Context, objects []Object, plan []provider.Leftover) error {
 	errs := make([]error, len(plan))
 	for begin := 0; begin < len(plan); {
@@ -45,7 +45,7 @@ func (r Removal) Carry(ctx context.Context, objects []Object, plan []provider.Le
 		begin = end
 	}
 	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l provider.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
-		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)})
+		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)})
 	}
 	return errors.Join(errs...)
 }

@@ -83,7 +83,7 @@ func TestCarry_contextEnds(t *testing.T) {
 		cancel()
 		return nil
 	})
-	if n != 1 || !errors.Is(err, fumehood.ErrCancelled) || !plan[0].Removed || plan[1].Removed || plan[2].Removed {
+	if n != 1 || !errors.Is(err, fumehood.ErrCanceled) || !plan[0].Removed || plan[1].Removed || plan[2].Removed {
 		t.Errorf("%d removals, %v, %+v", n, err, plan)
 	}
 }

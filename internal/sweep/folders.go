@@ -10,7 +10,7 @@ import (
 )
 
 // Folders decides about each folder in dir and removes those that are to be removed, by calling remove. When ctx ends,
-// it starts no further removals and returns an ErrCancelled.
+// it starts no further removals and returns an ErrCanceled.
 func Folders(ctx context.Context, dir string, opts provider.CleanupOptions, remove func(ctx context.Context, folder string) error) ([]provider.Leftover, error) {
 	failed := func(err error) ([]provider.Leftover, error) {
 		return nil, &fumehood.Error{Op: "clean up", Class: fumehood.ErrInfrastructure, Err: err}

@@ -63,16 +63,16 @@ func TestPlan(t *testing.T) {
 		"foreign ones by name":    {provider.CleanupOptions{Foreign: []string{"foreign-2", "left", "none"}}, "left over lapsed half-made half-made-far-away old-guest foreign-2", ""},
 		"foreign ones by pattern": {provider.CleanupOptions{Foreign: []string{"foreign-*"}}, "left over lapsed half-made half-made-far-away old-guest foreign-1 foreign-2", ""},
 		"a bad pattern":           {provider.CleanupOptions{Foreign: []string{"["}}, "", "syntax error in pattern"},
-		"caches beside what is named when asked": {
+		"caches and named ones": {
 			provider.CleanupOptions{Caches: true, Names: []string{"kept"}},
 			"kept guest half-made being-made being-made-far-away half-made-far-away other-guest old-guest", "",
 		},
-		"a kept one by name":                     {provider.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
-		"a kept one of a living owner by name":   {provider.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
-		"one that cannot be judged, by name":     {provider.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
-		"never what a living owner holds":        {provider.CleanupOptions{Names: []string{"held"}}, "", "a running process holds held"},
-		"a name that is not there is an error":   {provider.CleanupOptions{Names: []string{"left", "nope"}}, "", "no sandbox nope"},
-		"an owner's label does not name a cache": {provider.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
+		"a kept one by name":            {provider.CleanupOptions{Names: []string{"kept"}}, "kept", ""},
+		"one kept by a living owner":    {provider.CleanupOptions{Names: []string{"kept-by-living"}}, "kept-by-living", ""},
+		"an unjudged one by name":       {provider.CleanupOptions{Names: []string{"far", "torn"}}, "far torn", ""},
+		"not what a living owner holds": {provider.CleanupOptions{Names: []string{"held"}}, "", "a running process holds held"},
+		"an unknown name":               {provider.CleanupOptions{Names: []string{"left", "nope"}}, "", "no sandbox nope"},
+		"a cache by name":               {provider.CleanupOptions{Names: []string{"guest"}}, "", "no sandbox guest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := Plan(objects, facts, c.opts)

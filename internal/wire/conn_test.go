@@ -54,32 +54,32 @@ func TestConn_protocolErrors(t *testing.T) {
 		role Role
 		send func(r *raw, stream uint32)
 	}{
-		"an unknown type":                          {Host, func(r *raw, s uint32) { r.send(s, 10) }},
-		"a frame beyond the host's limit":          {Host, func(r *raw, s uint32) { r.header(s, Message, MaxFromGuest+1) }},
-		"a frame beyond the guest's limit":         {Guest, func(r *raw, s uint32) { r.header(s, Message, MaxFromHost+1) }},
-		"to a host, a stream number of the host":   {Host, func(r *raw, _ uint32) { r.send(3, Open) }},
-		"to a guest, a stream number of the guest": {Guest, func(r *raw, _ uint32) { r.send(4, Open) }},
-		"to a host, stream 0":                      {Host, func(r *raw, _ uint32) { r.send(0, Open) }},
-		"to a guest, stream 0":                     {Guest, func(r *raw, _ uint32) { r.send(0, Open) }},
-		"a stream that is open":                    {Guest, func(r *raw, s uint32) { r.send(s, Open) }},
-		"data without a channel":                   {Host, func(r *raw, s uint32) { r.send(s, Data) }},
-		"data without bytes":                       {Host, func(r *raw, s uint32) { r.send(s, Data, Stdout) }},
-		"too many bytes of data":                   {Host, func(r *raw, s uint32) { r.send(s, Data, numbered(MaxData+1)...) }},
-		"an end frame without a channel":           {Host, func(r *raw, s uint32) { r.send(s, End) }},
-		"an end frame of two channels":             {Host, func(r *raw, s uint32) { r.send(s, End, 1, 2) }},
-		"credit of three bytes":                    {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 1) }},
-		"credit that was not spent":                {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 0, 1) }},
-		"the largest credit":                       {Host, func(r *raw, s uint32) { r.send(s, Credit, 255, 255, 255, 255) }},
-		"credit twice":                             {Guest, func(r *raw, s uint32) { r.send(s, Credit, credit(window)...) }},
-		"data after the close":                     {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Data, 1, 2) }},
-		"a message after the close":                {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Message) }},
-		"a second close":                           {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Close) }},
+		"an unknown type":                {Host, func(r *raw, s uint32) { r.send(s, 10) }},
+		"a frame over the host's limit":  {Host, func(r *raw, s uint32) { r.header(s, Message, MaxFromGuest+1) }},
+		"a frame over the guest's limit": {Guest, func(r *raw, s uint32) { r.header(s, Message, MaxFromHost+1) }},
+		"to a host, a host's stream":     {Host, func(r *raw, _ uint32) { r.send(3, Open) }},
+		"to a guest, a guest's stream":   {Guest, func(r *raw, _ uint32) { r.send(4, Open) }},
+		"to a host, stream 0":            {Host, func(r *raw, _ uint32) { r.send(0, Open) }},
+		"to a guest, stream 0":           {Guest, func(r *raw, _ uint32) { r.send(0, Open) }},
+		"a stream that is open":          {Guest, func(r *raw, s uint32) { r.send(s, Open) }},
+		"data without a channel":         {Host, func(r *raw, s uint32) { r.send(s, Data) }},
+		"data without bytes":             {Host, func(r *raw, s uint32) { r.send(s, Data, Stdout) }},
+		"too many bytes of data":         {Host, func(r *raw, s uint32) { r.send(s, Data, numbered(MaxData+1)...) }},
+		"an end frame without a channel": {Host, func(r *raw, s uint32) { r.send(s, End) }},
+		"an end frame of two channels":   {Host, func(r *raw, s uint32) { r.send(s, End, 1, 2) }},
+		"credit of three bytes":          {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 1) }},
+		"credit that was not spent":      {Host, func(r *raw, s uint32) { r.send(s, Credit, 0, 0, 0, 1) }},
+		"the largest credit":             {Host, func(r *raw, s uint32) { r.send(s, Credit, 255, 255, 255, 255) }},
+		"credit twice":                   {Guest, func(r *raw, s uint32) { r.send(s, Credit, credit(window)...) }},
+		"data after the close":           {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Data, 1, 2) }},
+		"a message after the close":      {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Message) }},
+		"a second close":                 {Host, func(r *raw, s uint32) { r.send(s, Close); r.send(s, Close) }},
 		"more data than the window": {Host, func(r *raw, s uint32) {
 			for sent := 0; sent <= window; sent += MaxData - 1 {
 				r.send(s, Data, numbered(MaxData)...)
 			}
 		}},
-		"more data than the window, to a guest": {Guest, func(r *raw, s uint32) {
+		"to a guest, too much data": {Guest, func(r *raw, s uint32) {
 			for sent := 0; sent <= window; sent += MaxData - 1 {
 				r.send(s, Data, numbered(MaxData)...)
 			}
@@ -182,11 +182,11 @@ func TestConn_Ping(t *testing.T) {
 	if !host.Ping(nil) || !guest.Ping(nil) {
 		t.Error("no answer")
 	}
-	cancelled := make(chan struct{})
-	close(cancelled)
+	canceled := make(chan struct{})
+	close(canceled)
 	c, r, _ := newRaw(t, Host, nil)
 	r.greet()
-	if c.Ping(cancelled) {
+	if c.Ping(canceled) {
 		t.Error("a canceled ping returned true")
 	}
 	time.AfterFunc(10*time.Millisecond, func() { _ = r.conn.Close() })

@@ -16,8 +16,8 @@ import (
 // built together with it.
 const Version = 1
 
-// A frame is a header of 8 bytes followed by the payload. The header is the stream's number (4 bytes, big-endian),
-// the type (1 byte) and the payload's length (3 bytes, big-endian).
+// headerSize is the size of a frame's header: the stream's number (4 bytes, big-endian), the type (1 byte) and the
+// payload's length (3 bytes, big-endian). The payload follows.
 const headerSize = 8
 
 // Type is the type of a frame.

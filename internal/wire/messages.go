@@ -340,6 +340,7 @@ type Exit struct {
 	Code   int  `json:"code"`             // the program's own; 128+n for signal n; -1 if Lost
 	Signal int  `json:"signal,omitempty"` // the signal that killed it
 	Lost   bool `json:"lost,omitempty"`   // the command's supervisor died, so its end is unknown
+	Killed bool `json:"killed,omitempty"` // a host has ordered its kill, or has sent it SIGKILL
 	// Survivors is the number of processes of a killed command that could not be killed.
 	Survivors int `json:"survivors,omitempty"`
 

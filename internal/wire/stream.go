@@ -12,7 +12,7 @@ const (
 	Stdin  byte = 0
 	Stdout byte = 1
 	Stderr byte = 2
-	// Offsets of the next byte on Stdout and Stderr, see Order.Follow.
+	// StdoutAt and StderrAt carry offsets of the next byte on Stdout and Stderr, see Order.Follow.
 	StdoutAt byte = 3
 	StderrAt byte = 4
 )

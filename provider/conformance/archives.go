@@ -38,7 +38,7 @@ var tree = []entry{
 }
 
 var archivePromises = []promise{
-	{name: "a tree is uploaded and downloaded as it was", check: func(t *testing.T, c *Case) {
+	{name: "upload and download preserve trees", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, tree))); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ var archivePromises = []promise{
 		}
 		wantEntries(t, r, tree)
 	}},
-	{name: "a program sees what was uploaded", check: func(t *testing.T, c *Case) {
+	{name: "programs see uploaded files", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, tree))); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ var archivePromises = []promise{
 			t.Errorf("got %q", got)
 		}
 	}},
-	{name: "a file is downloaded as an archive of one", check: func(t *testing.T, c *Case) {
+	{name: "file download has one entry", check: func(t *testing.T, c *Case) {
 		c.Write(t, "sub/one", "just one")
 		r, err := c.Sandbox.Download(t.Context(), c.Path("sub/one"))
 		if err != nil {
@@ -68,7 +68,7 @@ var archivePromises = []promise{
 		}
 		wantEntries(t, r, []entry{{name: "one", mode: 0o644, content: "just one"}})
 	}},
-	{name: "uploading replaces files and leaves the others", check: func(t *testing.T, c *Case) {
+	{name: "upload replaces files and keeps others", check: func(t *testing.T, c *Case) {
 		c.Write(t, "top/file", "a long first content")
 		c.Write(t, "top/other", "other")
 		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, tree))); err != nil {
@@ -78,7 +78,7 @@ var archivePromises = []promise{
 			t.Errorf("got %q", got)
 		}
 	}},
-	{name: "a download that is left early leaves nothing hanging", check: func(t *testing.T, c *Case) {
+	{name: "download may stop early", check: func(t *testing.T, c *Case) {
 		c.Run(t, "sparse", c.Path("huge"), "1073741824")
 		r, err := c.Sandbox.Download(t.Context(), c.Path("huge"))
 		if err != nil {
@@ -93,7 +93,7 @@ var archivePromises = []promise{
 			}
 		})
 	}},
-	{name: "an archive cannot be extracted to above its directory", check: func(t *testing.T, c *Case) {
+	{name: "upload cannot leave its directory", check: func(t *testing.T, c *Case) {
 		c.Write(t, "in/here", "")
 		for name, bad := range map[string][]entry{
 			"dots":    {{name: "../escaped", mode: 0o644, content: "x"}},
@@ -105,7 +105,7 @@ var archivePromises = []promise{
 			}
 		}
 	}},
-	{name: "what is no archive is an error", check: func(t *testing.T, c *Case) {
+	{name: "invalid archive is an error", check: func(t *testing.T, c *Case) {
 		err := c.Sandbox.Upload(t.Context(), c.Dir, strings.NewReader(strings.Repeat("not a tar archive", 100)))
 		WantError(t, err, fumehood.ErrConfig)
 		whole := tarOf(t, tree)

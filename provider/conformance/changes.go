@@ -14,7 +14,7 @@ import (
 )
 
 var changePromises = []promise{
-	{name: "a directory is made with the mode asked for", check: func(t *testing.T, c *Case) {
+	{name: "mkdir sets the mode", check: func(t *testing.T, c *Case) {
 		for name, mode := range map[string]fs.FileMode{"plain": 0, "private": 0o700, "open": 0o777, "shut": 0, "sticky": fs.ModeSticky | 0o777} {
 			opts := fumehood.MkdirOptions{Mode: mode}
 			if err := c.Sandbox.Mkdir(t.Context(), c.Path(name), opts); err != nil {
@@ -39,7 +39,7 @@ var changePromises = []promise{
 		p = c.Path("x")
 		wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{Mode: fs.ModeDir | 0o755}), p, fumehood.ErrConfig)
 	}},
-	{name: "a directory is made with its parents, and left as it is where it is there", check: func(t *testing.T, c *Case) {
+	{name: "mkdir creates parents, keeps what exists", check: func(t *testing.T, c *Case) {
 		opts := fumehood.MkdirOptions{Mode: 0o700, Parents: true}
 		if err := c.Sandbox.Mkdir(t.Context(), c.Path("a/b/c"), opts); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ var changePromises = []promise{
 			wantFileError(t, c.Sandbox.Mkdir(t.Context(), c.Path(name), opts), c.Path(name), fumehood.ErrNotDirectory)
 		}
 	}},
-	{name: "files, links and empty directories are removed, and nothing else", check: func(t *testing.T, c *Case) {
+	{name: "remove deletes only files, links, empty dirs", check: func(t *testing.T, c *Case) {
 		c.Write(t, "full/file", "x")
 		c.Run(t, "link", "full", c.Path("link"), probe.Then, "fifo", c.Path("fifo"))
 		c.mkdir(t, "empty")
@@ -76,7 +76,7 @@ var changePromises = []promise{
 			}
 		}
 	}},
-	{name: "a tree is removed, and nothing that its links point to", check: func(t *testing.T, c *Case) {
+	{name: "remove deletes trees but no link targets", check: func(t *testing.T, c *Case) {
 		c.Write(t, "outside/file", "kept")
 		c.Write(t, "tree/a/b/c", "x")
 		c.Write(t, "tree/-rf", "x")
@@ -95,7 +95,7 @@ var changePromises = []promise{
 		}
 		c.wantNames(t, ".", "here", "outside")
 	}},
-	{name: "a file, a directory and a link are renamed", check: func(t *testing.T, c *Case) {
+	{name: "rename moves files, directories and links", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "content")
 		c.Write(t, "dir/below", "deep")
 		c.Run(t, "link", "no such target", c.Path("link"))
@@ -115,7 +115,7 @@ var changePromises = []promise{
 		}
 		c.wantNames(t, ".", "dir", "here", "moved\nhere", "old")
 	}},
-	{name: "a rename that cannot be says why", check: func(t *testing.T, c *Case) {
+	{name: "rename errors state the cause", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		c.Write(t, "full/file", "x")
 		c.mkdir(t, "dir")
@@ -141,7 +141,7 @@ var changePromises = []promise{
 		c.rename(t, "full", "empty") // replaces the empty directory
 		c.wantNames(t, ".", "dir", "empty", "file", "here")
 	}},
-	{name: "a link says what was asked for", check: func(t *testing.T, c *Case) {
+	{name: "symlink keeps the target exactly", check: func(t *testing.T, c *Case) {
 		for name, target := range map[string]string{
 			"relative": "a/../b", "absolute": c.Path("file"), "dangling": "/no/such", "odd": "-\xff\n ", "itself": "itself",
 		} {
@@ -163,7 +163,7 @@ var changePromises = []promise{
 		p = c.Path("none/link")
 		wantFileError(t, c.Sandbox.Symlink(t.Context(), "x", p), p, fumehood.ErrNotFound)
 	}},
-	{name: "a mode is set, through a link too", check: func(t *testing.T, c *Case) {
+	{name: "chmod sets modes, also through links", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		c.mkdir(t, "dir")
 		c.Run(t, "link", "file", c.Path("link"))
@@ -190,7 +190,7 @@ var changePromises = []promise{
 		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("none"), 0o600), c.Path("none"), fumehood.ErrNotFound)
 		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("file"), fs.ModeDir), c.Path("file"), fumehood.ErrConfig)
 	}},
-	{name: "an atomic write is never seen by half, and leaves nothing beside it", check: func(t *testing.T, c *Case) {
+	{name: "atomic write leaves no partial file", check: func(t *testing.T, c *Case) {
 		long, short := bytes.Repeat([]byte("a"), 300_000), bytes.Repeat([]byte("b"), 200_000)
 		write := func(data []byte) {
 			t.Helper()
@@ -233,7 +233,7 @@ var changePromises = []promise{
 			t.Errorf("after a failed write, the file has %d bytes", len(got))
 		}
 	}},
-	{name: "an atomic write to a link replaces what it points to", check: func(t *testing.T, c *Case) {
+	{name: "atomic write replaces a link's target", check: func(t *testing.T, c *Case) {
 		atomic := fumehood.WriteOptions{Atomic: true}
 		c.Write(t, "real/target", "old")
 		c.Run(t, "link", "real/target", c.Path("link"), probe.Then, "link", "link", c.Path("second"), probe.Then,

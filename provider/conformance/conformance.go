@@ -1,9 +1,9 @@
 // Package conformance is the test suite that every sandbox provider must pass. Each promise of the library is one
-// subtest, named as a sentence. A provider that cannot keep a promise gives the reason and proves what it does instead.
+// subtest, whose name states it. A provider that cannot keep a promise gives the reason and proves what it does instead.
 //
-// docs/promises.md records which promises each provider of this module keeps. The suite checks that page, and rewrites
-// it with the test flag -update-promises. Other modules have no such page: there the suite only logs the table
-// (go test -v), and Column may be any name.
+// docs/promises.json records which promises each provider of this module keeps, and docs/promises.md summarizes it. The
+// suite checks the JSON file, and rewrites both with the test flag -update-promises. Other modules have no such files:
+// there the suite only logs the column (go test -v), and Column may be any name.
 //
 //	conformance.Run(t, conformance.Harness{
 //		Column: "mine", Probe: conformance.BuildProbe(t), Groups: []string{"exec", "files"},
@@ -11,6 +11,10 @@
 //		Start: func(t *testing.T) fumehood.Sandbox { ... },
 //		Exceptions: conformance.NoUsers("everything is done as one user"),
 //	})
+//
+// The groups are those of the names in docs/promises.json: "exec", "end", "output", "files" and so on. Exceptions of
+// several functions such as NoUsers, NoStop and NoRlimits are merged with maps.Copy; those of groups that do not run
+// have no effect, and unknown names fail the suite.
 //
 // The suite runs only the program of package probe, so an image needs no other file.
 package conformance
@@ -30,7 +34,7 @@ import (
 
 // Harness describes a provider to the suite. Column, Start, Probe and Users are required.
 type Harness struct {
-	// Column names the provider in the table of promises: "local", "docker engine root debian".
+	// Column names the provider in docs/promises.json: "local", "docker engine debian root".
 	Column string
 	// Start starts a sandbox. The suite closes it.
 	Start func(t *testing.T) fumehood.Sandbox
@@ -57,7 +61,7 @@ type Users struct {
 
 // Exception replaces a promise that a provider does not keep.
 type Exception struct {
-	// Reason explains why the promise is not kept and what happens instead. It goes into the table of promises.
+	// Reason explains why the promise is not kept and what happens instead. It goes into docs/promises.json.
 	Reason string
 	// Check proves what happens instead: a typed ErrUnsupported, or the documented lesser value.
 	Check func(t *testing.T, c *Case)
@@ -65,7 +69,7 @@ type Exception struct {
 
 // RootMayAll replaces the promise about permissions where commands run as root and the files are root's.
 var RootMayAll = Exception{
-	Reason: "commands run as root, who may touch everything",
+	Reason: "root may access every file",
 	Check: func(t *testing.T, c *Case) {
 		c.Write(t, "secret", "x")
 		c.Run(t, "lock", c.Path("secret"))
@@ -91,7 +95,7 @@ func RestLives(reason string) Exception {
 
 // promise is one subtest. Subtests run in parallel, each in its own directory of the shared sandbox.
 type promise struct {
-	name  string // "group/sentence"
+	name  string // "group/promise"
 	check func(t *testing.T, c *Case)
 	// alone marks a check that starts so many commands at once that it would slow down the others. It runs before them.
 	alone bool
@@ -153,7 +157,7 @@ type Case struct {
 }
 
 // Run checks every promise on the provider that h describes. When all subtests have ended, which is after the caller's
-// test function returns, it checks the table of promises too.
+// test function returns, it checks docs/promises.json too.
 func Run(t *testing.T, h Harness) {
 	all := promises()
 	checkHarness(t, h, all)
@@ -186,7 +190,7 @@ func Run(t *testing.T, h Harness) {
 				c.Dir = path.Join(sb.ServiceInfo().Dir, c.Name)
 				check, text := p.check, kept
 				if w, ok := h.Exceptions[p.name]; ok {
-					check, text = w.Check, "no: "+w.Reason
+					check, text = w.Check, excepted+w.Reason
 				}
 				ran.follow(t, p.name, text)
 				check(t, c)

@@ -16,7 +16,7 @@ import (
 )
 
 var detachedPromises = []promise{
-	{name: "a detached command outlives the context of its start", check: func(t *testing.T, c *Case) {
+	{name: "command outlives its context", check: func(t *testing.T, c *Case) {
 		ctx, cancel := context.WithCancel(t.Context())
 		p := c.detach(ctx, t, c.Probe("beat", c.Path("beat"), probe.Then, "exit", "3"))
 		c.Exists(t, "beat")
@@ -25,7 +25,7 @@ var detachedPromises = []promise{
 		c.Stop(t, "beat")
 		wantCode(t, p, 3)
 	}},
-	{name: "detached commands are listed with their numbers until they are forgotten", check: func(t *testing.T, c *Case) {
+	{name: "commands are listed by ID until forgotten", check: func(t *testing.T, c *Case) {
 		running := c.detach(t.Context(), t, c.Probe("wait", c.Path("go")))
 		ended := c.detach(t.Context(), t, c.Probe("exit", "0"))
 		wantCode(t, ended, 0)
@@ -56,7 +56,7 @@ var detachedPromises = []promise{
 		c.Write(t, "go", "")
 		wantCode(t, running, 0)
 	}},
-	{name: "who comes late learns what a detached command wrote and how it ended", check: func(t *testing.T, c *Case) {
+	{name: "output and result remain after the end", check: func(t *testing.T, c *Case) {
 		id := c.detach(t.Context(), t, c.Probe("print", "said", probe.Then, "printerr", "warned", probe.Then, "exit", "9")).Info().ID
 		Eventually(t, "the command ends", func() bool {
 			p, err := c.Sandbox.Process(id)
@@ -71,7 +71,7 @@ var detachedPromises = []promise{
 			t.Errorf("stderr is %q", got)
 		}
 	}},
-	{name: "output is followed from any offset, while a command runs and after its end", check: func(t *testing.T, c *Case) {
+	{name: "follow reads any offset, also after the end", check: func(t *testing.T, c *Case) {
 		const first, all = 100_000, 200_000
 		for kind, start := range map[string]func(fumehood.Cmd) fumehood.Process{
 			"detached": func(cmd fumehood.Cmd) fumehood.Process { return c.detach(t.Context(), t, cmd) },
@@ -98,12 +98,12 @@ var detachedPromises = []promise{
 			}
 		}
 	}},
-	{name: "an offset that is not reached yet is waited for", check: func(t *testing.T, c *Case) {
+	{name: "follow waits for a later offset", check: func(t *testing.T, c *Case) {
 		p := c.detach(t.Context(), t, c.Probe("print", "01234", probe.Then, "wait", c.Path("go"), probe.Then, "print", "56789"))
 		awaitOutput(t, p)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantRefusal(t, p.Follow(ctx, fumehood.Stdout, 7), fumehood.ErrCancelled)
+		wantRefusal(t, p.Follow(ctx, fumehood.Stdout, 7), fumehood.ErrCanceled)
 		got := make(chan []byte, 1)
 		go func() { got <- follow(t, p, fumehood.Stdout, 7) }()
 		c.Write(t, "go", "")
@@ -111,7 +111,7 @@ var detachedPromises = []promise{
 			t.Errorf("got %q", b)
 		}
 	}},
-	{name: "who follows is told what is not held any more", check: func(t *testing.T, c *Case) {
+	{name: "follow reports discarded output", check: func(t *testing.T, c *Case) {
 		const total, limit = 1_000_003, 1000
 		cmd := c.Probe("flood", strconv.Itoa(total), probe.Then, "printerr", "unheld")
 		cmd.StdoutCap, cmd.StderrCap = limit, fumehood.KeepNone
@@ -140,7 +140,7 @@ var detachedPromises = []promise{
 			t.Errorf("got chunks of output that is not kept: %+v", chunks)
 		}
 	}},
-	{name: "many may follow a command and wait for it at once", check: func(t *testing.T, c *Case) {
+	{name: "many can follow and wait at once", check: func(t *testing.T, c *Case) {
 		const total = 1 << 20
 		p := c.detach(t.Context(), t, c.Probe("wait", c.Path("go"), probe.Then, "flood", strconv.Itoa(total), probe.Then, "exit", "6"))
 		var wg sync.WaitGroup
@@ -160,7 +160,7 @@ var detachedPromises = []promise{
 		c.Write(t, "go", "")
 		wg.Wait()
 	}},
-	{name: "who follows slowly holds back neither the program nor others", check: func(t *testing.T, c *Case) {
+	{name: "slow follow does not block program or readers", check: func(t *testing.T, c *Case) {
 		const total, limit = 4 << 20, 100_000
 		cmd := c.Probe("print", "x", probe.Then, "wait", c.Path("go"), probe.Then, "flood", strconv.Itoa(total))
 		cmd.StdoutCap = limit
@@ -188,7 +188,7 @@ var detachedPromises = []promise{
 			t.Errorf("the stream ends at %d, with %d bytes skipped", at, skipped)
 		}
 	}},
-	{name: "a detached command is written to by many until its input is closed", check: func(t *testing.T, c *Case) {
+	{name: "many can write until stdin is closed", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("sum")
 		cmd.StdinPipe = true
 		ctx, cancel := context.WithCancel(t.Context())
@@ -208,7 +208,7 @@ var detachedPromises = []promise{
 		}
 		wantOutput(t, "stdout", wantCode(t, p, 0).Stdout, probe.Sum(bytes.Repeat([]byte("0123456789"), 16)))
 	}},
-	{name: "a signal reaches a detached command", check: func(t *testing.T, c *Case) {
+	{name: "signals can be handled", check: func(t *testing.T, c *Case) {
 		p := c.detach(t.Context(), t, c.Probe("trap", "15", "caught"))
 		awaitOutput(t, p)
 		if err := p.Signal(t.Context(), 15); err != nil {
@@ -216,8 +216,8 @@ var detachedPromises = []promise{
 		}
 		wantOutput(t, "stdout", wantCode(t, p, 0).Stdout, "ready\ncaught")
 	}},
-	{name: "a kill ends every descendant of a detached command", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "kill ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		p := c.detach(t.Context(), t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 		c.Exists(t, "tree.leader")
 		if res := kill(t, p); res.Leaked {
@@ -226,7 +226,7 @@ var detachedPromises = []promise{
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{name: "a detached command has its wall limit", check: func(t *testing.T, c *Case) {
+	{name: "timeout applies", check: func(t *testing.T, c *Case) {
 		for wall := time.Second; ; wall *= 3 { // try a longer limit if a slow machine printed nothing in time
 			cmd := c.Probe("print", "partial", probe.Then, "wait", c.Path("go"))
 			cmd.Timeout = wall
@@ -242,7 +242,7 @@ var detachedPromises = []promise{
 		}
 		c.Write(t, "go", "")
 	}},
-	{name: "how other commands end does not touch a detached command", check: func(t *testing.T, c *Case) {
+	{name: "ends of other commands have no effect", check: func(t *testing.T, c *Case) {
 		p := c.detach(t.Context(), t, c.Probe("beat", c.Path("beat")))
 		c.Exists(t, "beat")
 		late := c.Probe("wait", c.Path("go"))
@@ -257,7 +257,7 @@ var detachedPromises = []promise{
 		c.Stop(t, "beat")
 		wantCode(t, p, 0)
 	}},
-	{name: "closing the sandbox ends its detached commands, and who waits is told", check: func(t *testing.T, c *Case) {
+	{name: "close ends the command and its waits", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		cmd := c.Probe("print", "ready", probe.Then, "sleep", "10m")
 		cmd.Dir, cmd.Detach = "", true
@@ -278,7 +278,7 @@ var detachedPromises = []promise{
 			t.Errorf("after the close, its output is %q", got)
 		}
 	}},
-	{name: "only Start detaches a command, which has no events, and only what there is can be followed", check: func(t *testing.T, c *Case) {
+	{name: "invalid calls are ErrConfig", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.Detach = true
 		_, err := c.Sandbox.Exec(t.Context(), cmd)

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 var endPromises = []promise{
-	{name: "a command over its wall limit is a timeout, on time, with what it printed", check: func(t *testing.T, c *Case) {
+	{name: "timeout is punctual and keeps output", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("print", "partial", probe.Then, "printerr", "both", probe.Then, "sleep", "10m")
 		res := c.TimeOut(t, cmd, func(res *fumehood.Result) bool { return res.Stderr.Total > 0 })
 		if res.Outcome != fumehood.TimedOut || res.ExitCode != -1 || res.Signal != 0 || res.Success() {
@@ -20,14 +21,14 @@ var endPromises = []promise{
 		wantOutput(t, "stdout", res.Stdout, "partial")
 		wantOutput(t, "stderr", res.Stderr, "both")
 	}},
-	{name: "a command within its wall limit is not touched by it", check: func(t *testing.T, c *Case) {
+	{name: "limit has no effect before it expires", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("exit", "124")
 		cmd.Timeout = within
 		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 124 || res.Duration > within {
 			t.Errorf("got %+v", res)
 		}
 	}},
-	{name: "a program that floods is timed out too", check: func(t *testing.T, c *Case) {
+	{name: "flooding program times out", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "1000000000000000")
 		cmd.StdoutCap = 100
 		res := c.TimeOut(t, cmd, func(res *fumehood.Result) bool { return res.Stdout.Total > 0 })
@@ -35,21 +36,21 @@ var endPromises = []promise{
 			t.Errorf("got %s after %v, %d bytes", res.Outcome, res.Duration, res.Stdout.Total)
 		}
 	}},
-	{name: "a timeout ends the command's plain children and spares its neighbours", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "timeout ends plain children, nothing else", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		c.timeOutTree(t, "plain")
 		c.Ended(t, n.clock, append(probe.PlainFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{name: "a timeout ends every descendant of the command and spares its neighbours", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "timeout ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		if res := c.timeOutTree(t, "tree"); res.Leaked {
 			t.Error("the result has Leaked set")
 		}
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{name: "cancelling ends the command at once and is an error", check: func(t *testing.T, c *Case) {
+	{name: "cancel ends the command at once, as an error", check: func(t *testing.T, c *Case) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("changed my mind")
 		p, err := c.Sandbox.Start(ctx, c.Probe("append", c.Path("running"), "x", probe.Then, "sleep", "10m"))
@@ -59,10 +60,10 @@ var endPromises = []promise{
 		c.Exists(t, "running")
 		cancel(why)
 		soon(t, "the canceled command ends", func() { _, err = p.Wait(t.Context()) })
-		WantError(t, err, fumehood.ErrCancelled, why)
+		WantError(t, err, fumehood.ErrCanceled, why)
 	}},
-	{name: "cancelling ends every descendant of the command and spares its neighbours", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "cancel ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		p, err := c.Sandbox.Start(ctx, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
@@ -72,12 +73,12 @@ var endPromises = []promise{
 		c.Exists(t, "tree.leader")
 		cancel()
 		_, err = p.Wait(t.Context())
-		WantError(t, err, fumehood.ErrCancelled)
+		WantError(t, err, fumehood.ErrCanceled)
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{name: "a kill ends every descendant of the command and spares its neighbours", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "kill ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 		c.Exists(t, "tree.leader")
 		if res := kill(t, p); res.Leaked {
@@ -86,7 +87,7 @@ var endPromises = []promise{
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{name: "a command that is killed says that a signal ended it", check: func(t *testing.T, c *Case) {
+	{name: "killed command is signaled", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("print", "before", probe.Then, "append", c.Path("running"), "x", probe.Then, "sleep", "10m"))
 		c.Exists(t, "running")
 		res := kill(t, p)
@@ -95,13 +96,35 @@ var endPromises = []promise{
 		}
 		wantOutput(t, "stdout", res.Stdout, "before")
 	}},
-	{name: "children that outlive a command that ended by itself live on", check: func(t *testing.T, c *Case) {
+	{name: "kill by the caller is the reason of the end", check: func(t *testing.T, c *Case) {
+		sleep := func(name string) fumehood.Process {
+			p := c.Start(t, c.Probe("append", c.Path(name), "x", probe.Then, "sleep", "10m"))
+			c.Exists(t, name)
+			return p
+		}
+		if res := kill(t, sleep("killed")); res.Outcome != fumehood.Signaled || res.Reason != "killed by the caller" {
+			t.Errorf("after Kill: %s, reason %q", res.Outcome, res.Reason)
+		}
+		for sig, reason := range map[int]string{9: "killed by the caller", 15: ""} {
+			p := sleep(strconv.Itoa(sig))
+			if err := p.Signal(t.Context(), sig); err != nil {
+				t.Fatal(err)
+			}
+			if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Signal != sig || res.Reason != reason {
+				t.Errorf("after signal %d: %+v, %v", sig, res, err)
+			}
+		}
+		if res := c.Exec(t, c.Probe("raise", "9")); res.Outcome != fumehood.Signaled || res.Reason != "" {
+			t.Errorf("of its own: %s, reason %q", res.Outcome, res.Reason)
+		}
+	}},
+	{name: "background children survive a normal end", check: func(t *testing.T, c *Case) {
 		c.Run(t, "daemon", c.Path("daemon"))
 		c.Alive(t, "daemon")
 		c.Stop(t, "daemon")
 	}},
-	{name: "children that outlive a command that ended by itself are killed with it, where that is asked for", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "KillRest kills background children", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		cmd := c.Probe("print", "said", probe.Then, "daemon", c.Path("daemon"), "hold", probe.Then, "exit", "5")
 		cmd.KillRest = true
 		res, err := c.Sandbox.Exec(t.Context(), cmd)
@@ -114,7 +137,7 @@ var endPromises = []promise{
 			c.Run(t, "print", "x")
 		}
 	}},
-	{name: "a command ends when its program does, though a child holds its output open", check: func(t *testing.T, c *Case) {
+	{name: "child holding stdout does not delay the end", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("print", "said", probe.Then, "daemon", c.Path("daemon"), "hold", probe.Then, "exit", "5")
 		soon(t, "the command ends", func() {
 			res, err := c.Sandbox.Exec(t.Context(), cmd)
@@ -125,8 +148,8 @@ var endPromises = []promise{
 		c.Alive(t, "daemon")
 		c.Stop(t, "daemon")
 	}},
-	{name: "leaving a stream early ends the command", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "leaving a stream ends the command", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		cmd := c.Probe("plain", c.Path("tree"), probe.Then, "print", "x", probe.Then, "beat", c.Path("tree.leader"))
 		for ev, err := range c.Sandbox.Stream(t.Context(), cmd) {
 			if err != nil {
@@ -183,27 +206,27 @@ func kill(t *testing.T, p fumehood.Process) *fumehood.Result {
 	return res
 }
 
-// neighbours is what must survive the end of a command next to it: another command, a daemon and a file.
-type neighbours struct {
+// neighbors is what must survive the end of a command next to it: another command, a daemon and a file.
+type neighbors struct {
 	clock, daemon string // files of heartbeats
 	process       fumehood.Process
 }
 
-func (c *Case) neighbours(t *testing.T) neighbours {
+func (c *Case) neighbors(t *testing.T) neighbors {
 	t.Helper()
-	n := neighbours{clock: "neighbour", daemon: "neighbour-daemon"}
+	n := neighbors{clock: "neighbor", daemon: "neighbor-daemon"}
 	c.Run(t, "daemon", c.Path(n.daemon))
 	n.process = c.Start(t, c.Probe("beat", c.Path(n.clock)))
-	c.Write(t, "neighbour-file", "keep me")
+	c.Write(t, "neighbor-file", "keep me")
 	c.Exists(t, n.clock)
 	return n
 }
 
 // intact checks that the neighbors are alive and unchanged, and stops them.
-func (n neighbours) intact(t *testing.T, c *Case) {
+func (n neighbors) intact(t *testing.T, c *Case) {
 	t.Helper()
 	c.Alive(t, n.clock, n.daemon)
-	if got := c.Read(t, "neighbour-file"); got != "keep me" {
+	if got := c.Read(t, "neighbor-file"); got != "keep me" {
 		t.Errorf("the neighbor's file holds %q", got)
 	}
 	c.Stop(t, n.clock, n.daemon)

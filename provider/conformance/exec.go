@@ -15,12 +15,12 @@ import (
 )
 
 var execPromises = []promise{
-	{name: "a program's standard output and standard error come back apart", check: func(t *testing.T, c *Case) {
+	{name: "stdout and stderr are separate", check: func(t *testing.T, c *Case) {
 		res := c.Succeed(t, c.Probe("print", "to out\n", probe.Then, "printerr", "to err\n"))
 		wantOutput(t, "stdout", res.Stdout, "to out\n")
 		wantOutput(t, "stderr", res.Stderr, "to err\n")
 	}},
-	{name: "every exit code comes back as it is", check: func(t *testing.T, c *Case) {
+	{name: "exit codes are exact", check: func(t *testing.T, c *Case) {
 		// timeout(1) exits with 124 on a timeout, docker and shells with 125 to 127 on failures of their own, and
 		// shells with 137 and 143 after signals. Here all of them are the program's own codes.
 		for _, code := range []int{0, 1, 2, 3, 42, 124, 125, 126, 127, 128, 137, 143, 254, 255} {
@@ -33,7 +33,7 @@ var execPromises = []promise{
 			}
 		}
 	}},
-	{name: "a program that a signal ended is told from one that exited", check: func(t *testing.T, c *Case) {
+	{name: "signals differ from exits", check: func(t *testing.T, c *Case) {
 		for _, sig := range []int{15, 9} {
 			res := c.Exec(t, c.Probe("print", "before", probe.Then, "raise", strconv.Itoa(sig)))
 			if res.Outcome != fumehood.Signaled || res.ExitCode != 128+sig || res.Signal != sig {
@@ -42,13 +42,13 @@ var execPromises = []promise{
 			wantOutput(t, "stdout", res.Stdout, "before")
 		}
 	}},
-	{name: "arguments arrive byte for byte", check: func(t *testing.T, c *Case) {
+	{name: "arguments are exact", check: func(t *testing.T, c *Case) {
 		args := []string{"", " ", "$HOME", "`id`", "a'b\"c", "*", "new\nline", "\\", "-n", "--", "é☃\U0001F600", ";&|<>"}
 		if got, want := c.Run(t, append([]string{"args"}, args...)...), probe.SumArgs(args); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}},
-	{name: "arguments and environment values that are not UTF-8 arrive byte for byte", check: func(t *testing.T, c *Case) {
+	{name: "non-UTF-8 arguments and variables are exact", check: func(t *testing.T, c *Case) {
 		const bytes = "\xff\xfe"
 		if got, want := c.Run(t, "args", bytes), probe.SumArgs([]string{bytes}); got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -59,7 +59,7 @@ var execPromises = []promise{
 			t.Errorf("BYTES is %q, want %q", got, bytes)
 		}
 	}},
-	{name: "arguments of 1 MiB arrive", check: func(t *testing.T, c *Case) {
+	{name: "arguments may total 1 MiB", check: func(t *testing.T, c *Case) {
 		var args []string
 		for i := range 16 {
 			args = append(args, strings.Repeat(strconv.Itoa(i%10), 64<<10))
@@ -68,7 +68,7 @@ var execPromises = []promise{
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}},
-	{name: "environment values arrive byte for byte", check: func(t *testing.T, c *Case) {
+	{name: "environment values are exact", check: func(t *testing.T, c *Case) {
 		env := map[string]string{
 			"DOLLAR": "$HOME ${PATH} $$ $(id)", "LINES": "one\ntwo\n", "QUOTES": `'"` + "`", "EQUALS": "a=b==c",
 			"UNICODE": "é☃\U0001F600", "EMPTY": "", "SPACES": "  a  b  ", "BACKSLASH": `\n\\`,
@@ -82,14 +82,14 @@ var execPromises = []promise{
 			}
 		}
 	}},
-	{name: "a command's environment wins over the service's", check: func(t *testing.T, c *Case) {
+	{name: "command variables override the service's", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("env", "PATH")
 		cmd.Env = map[string]string{"PATH": "/of/the/command"}
 		if got := string(c.Succeed(t, cmd).Stdout.Bytes); got != "/of/the/command" {
 			t.Errorf("PATH is %q", got)
 		}
 	}},
-	{name: "one command's environment does not reach the next", check: func(t *testing.T, c *Case) {
+	{name: "variables do not leak to other commands", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("env", "LEFT_OVER")
 		cmd.Env = map[string]string{"LEFT_OVER": "yes"}
 		c.Succeed(t, cmd)
@@ -97,13 +97,13 @@ var execPromises = []promise{
 			t.Errorf("the variable is still set: %q", res.Stdout.Bytes)
 		}
 	}},
-	{name: "a program without a slash is looked up in the command's PATH", check: func(t *testing.T, c *Case) {
+	{name: "programs are found in the command's PATH", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("print", "found")
 		cmd.Args[0] = path.Base(c.Harness.Probe)
 		cmd.Env = map[string]string{"PATH": "/no/such/dir:" + path.Dir(c.Harness.Probe)}
 		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, "found")
 	}},
-	{name: "the working directory may be absolute, relative to the service's, or the service's", check: func(t *testing.T, c *Case) {
+	{name: "directory may be absolute, relative or empty", check: func(t *testing.T, c *Case) {
 		c.Write(t, "sub/file", "")
 		for _, d := range []struct{ dir, want string }{
 			{c.Path("sub"), c.Path("sub")}, {c.Name + "/sub", c.Path("sub")}, {"", c.Sandbox.ServiceInfo().Dir},
@@ -115,16 +115,16 @@ var execPromises = []promise{
 			}
 		}
 	}},
-	{name: "a command runs as the user that is named", check: func(t *testing.T, c *Case) {
+	{name: "commands run as a named user", check: func(t *testing.T, c *Case) {
 		wantID(t, c, c.Harness.Users.Name, c.Harness.Users.UID, c.Harness.Users.GID)
 	}},
-	{name: "a command runs as the user whose number is given", check: func(t *testing.T, c *Case) {
+	{name: "commands run as a numeric user", check: func(t *testing.T, c *Case) {
 		wantID(t, c, strconv.Itoa(c.Harness.Users.UID), c.Harness.Users.UID, c.Harness.Users.GID)
 	}},
-	{name: "a command runs as the user and group whose numbers are given, known or not", check: func(t *testing.T, c *Case) {
+	{name: "commands run as any UID and GID", check: func(t *testing.T, c *Case) {
 		wantID(t, c, "4321:8765", 4321, 8765)
 	}},
-	{name: "32 commands at once do not mix their input, output and codes", alone: true, check: func(t *testing.T, c *Case) {
+	{name: "32 parallel commands stay separate", alone: true, check: func(t *testing.T, c *Case) {
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {

@@ -17,7 +17,7 @@ import (
 )
 
 var filePromises = []promise{
-	{name: "what was written is read back byte for byte", check: func(t *testing.T, c *Case) {
+	{name: "content is exact", check: func(t *testing.T, c *Case) {
 		everyByte := make([]byte, 256)
 		for i := range everyByte {
 			everyByte[i] = byte(i)
@@ -34,7 +34,7 @@ var filePromises = []promise{
 			}
 		}
 	}},
-	{name: "50 MiB are written, read by a program, and read back", check: func(t *testing.T, c *Case) {
+	{name: "50 MiB can be written and read", check: func(t *testing.T, c *Case) {
 		data := bigPattern()
 		if err := c.Sandbox.WriteFrom(t.Context(), c.Path("big"), bytes.NewReader(data), big, fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ var filePromises = []promise{
 			t.Errorf("read back %d bytes, %v", len(got), err)
 		}
 	}},
-	{name: "commands see what was written, and their files can be read", check: func(t *testing.T, c *Case) {
+	{name: "commands and the host share files", check: func(t *testing.T, c *Case) {
 		c.Write(t, "by-host", "x")
 		c.Run(t, "wait", c.Path("by-host"), probe.Then, "append", c.Path("by-command"), "from a command")
 		if got := c.Read(t, "by-command"); got != "from a command" {
@@ -59,14 +59,14 @@ var filePromises = []promise{
 			t.Errorf("got %q", got)
 		}
 	}},
-	{name: "a file is replaced as a whole", check: func(t *testing.T, c *Case) {
+	{name: "write replaces the whole file", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "a long first content")
 		c.Write(t, "file", "short")
 		if got := c.Read(t, "file"); got != "short" {
 			t.Errorf("got %q", got)
 		}
 	}},
-	{name: "any file name will do", check: func(t *testing.T, c *Case) {
+	{name: "any file name works", check: func(t *testing.T, c *Case) {
 		for _, name := range []string{
 			"with space", "new\nline", "-rf", "--help", "100%s%n", "é☃\U0001F600", "'quote\"", "$HOME", "back\\slash",
 			".hidden", "a:b", "*", "tab\t", strings.Repeat("n", 240), "-dir/-file", "..more",
@@ -81,7 +81,7 @@ var filePromises = []promise{
 			}
 		}
 	}},
-	{name: "missing parents are made", check: func(t *testing.T, c *Case) {
+	{name: "missing parents are created", check: func(t *testing.T, c *Case) {
 		c.Write(t, "a/b/c/d/file", "deep")
 		if got := c.Read(t, "a/b/c/d/file"); got != "deep" {
 			t.Errorf("got %q", got)
@@ -91,7 +91,7 @@ var filePromises = []promise{
 			t.Errorf("Stat returned %+v, %v", info, err)
 		}
 	}},
-	{name: "the mode that is asked for is the file's, and an executable runs", check: func(t *testing.T, c *Case) {
+	{name: "mode is exact and executables run", check: func(t *testing.T, c *Case) {
 		for mode, want := range map[fs.FileMode]fs.FileMode{0: 0o644, 0o600: 0o600, 0o777: 0o777, 0o444: 0o444} {
 			name := "mode" + want.String()
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), nil, fumehood.WriteOptions{Mode: mode}); err != nil {
@@ -113,7 +113,7 @@ var filePromises = []promise{
 		cmd.Args[0] = "./program"
 		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, "a copy")
 	}},
-	{name: "relative paths are below the service's directory", check: func(t *testing.T, c *Case) {
+	{name: "relative paths use the service's directory", check: func(t *testing.T, c *Case) {
 		rel := c.Name + "/relative"
 		if err := c.Sandbox.WriteFile(t.Context(), rel, []byte("x"), fumehood.WriteOptions{}); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ var filePromises = []promise{
 			t.Errorf("got %q, %v", got, err)
 		}
 	}},
-	{name: "32 files are written and read at once", alone: true, check: func(t *testing.T, c *Case) {
+	{name: "32 files can be used in parallel", alone: true, check: func(t *testing.T, c *Case) {
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {
@@ -143,7 +143,7 @@ var filePromises = []promise{
 		}
 		wg.Wait()
 	}},
-	{name: "a part of a file is read, and less where the file ends", check: func(t *testing.T, c *Case) {
+	{name: "range read is exact and stops at the end", check: func(t *testing.T, c *Case) {
 		data := probe.Pattern(7, 200_000)
 		c.Write(t, "file", string(data))
 		for _, r := range []struct{ offset, length, want int64 }{
@@ -172,7 +172,7 @@ var filePromises = []promise{
 		_, err := c.Sandbox.ReadRange(t.Context(), c.Dir, 0, 0)
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 	}},
-	{name: "a file of any size is read as a stream, which may be left", check: func(t *testing.T, c *Case) {
+	{name: "stream reads any size and may stop early", check: func(t *testing.T, c *Case) {
 		c.Write(t, "small", "content")
 		c.Run(t, "sparse", c.Path("huge"), "1073741824")
 		r, info, err := c.Sandbox.Open(t.Context(), c.Path("small"))
@@ -197,7 +197,7 @@ var filePromises = []promise{
 			}
 		})
 	}},
-	{name: "a file over the limit that was asked for is too large", check: func(t *testing.T, c *Case) {
+	{name: "read limit is enforced", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "content")
 		for _, limit := range []int64{0, 7, 8, math.MaxInt64} {
 			if got, err := c.Sandbox.ReadFile(t.Context(), c.Path("file"), fumehood.ReadOptions{Limit: limit}); err != nil || string(got) != "content" {
@@ -209,7 +209,7 @@ var filePromises = []promise{
 			wantFileError(t, err, c.Path("file"), class)
 		}
 	}},
-	{name: "a reader that gives too little does not pass for a written file", check: func(t *testing.T, c *Case) {
+	{name: "short reader is an error", check: func(t *testing.T, c *Case) {
 		err := c.Sandbox.WriteFrom(t.Context(), c.Path("short"), strings.NewReader("abc"), 10, fumehood.WriteOptions{})
 		WantError(t, err, fumehood.ErrConfig)
 		c.Write(t, "there", "whole")
@@ -222,7 +222,7 @@ var filePromises = []promise{
 }
 
 var fileErrorPromises = []promise{
-	{name: "what does not exist is not found", check: func(t *testing.T, c *Case) {
+	{name: "missing path is ErrNotFound", check: func(t *testing.T, c *Case) {
 		for _, p := range []string{c.Path("none"), c.Path("none/below"), c.Name + "/none"} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 			wantFileError(t, err, p, fumehood.ErrNotFound)
@@ -233,13 +233,13 @@ var fileErrorPromises = []promise{
 			wantFileError(t, c.Sandbox.Upload(t.Context(), p, strings.NewReader("")), p, fumehood.ErrNotFound)
 		}
 	}},
-	{name: "a directory is no file to read or write", check: func(t *testing.T, c *Case) {
+	{name: "directory as a file is ErrIsDirectory", check: func(t *testing.T, c *Case) {
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Dir, fumehood.ReadOptions{})
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 		err = c.Sandbox.WriteFile(t.Context(), c.Dir, []byte("x"), fumehood.WriteOptions{})
 		wantFileError(t, err, c.Dir, fumehood.ErrIsDirectory)
 	}},
-	{name: "a file is no directory", check: func(t *testing.T, c *Case) {
+	{name: "file as a directory is ErrNotDirectory", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		below, file := c.Path("file/below"), c.Path("file")
 		_, err := c.Sandbox.ReadFile(t.Context(), below, fumehood.ReadOptions{})
@@ -250,12 +250,12 @@ var fileErrorPromises = []promise{
 		wantFileError(t, err, below, fumehood.ErrNotDirectory)
 		wantFileError(t, c.Sandbox.Upload(t.Context(), file, bytes.NewReader(tarOf(t, nil))), file, fumehood.ErrNotDirectory)
 	}},
-	{name: "a file over 100 MiB is not read as a whole", check: func(t *testing.T, c *Case) {
+	{name: "file over 100 MiB is ErrTooLarge", check: func(t *testing.T, c *Case) {
 		c.Run(t, "sparse", c.Path("huge"), "104857601")
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("huge"), fumehood.ReadOptions{})
 		wantFileError(t, err, c.Path("huge"), fumehood.ErrTooLarge, fumehood.ErrLimit)
 	}},
-	{name: "what the command's user may not touch is a permission error", check: func(t *testing.T, c *Case) {
+	{name: "forbidden file is ErrPermission", check: func(t *testing.T, c *Case) {
 		c.Write(t, "secret", "x")
 		c.Write(t, "locked/file", "x")
 		c.Run(t, "lock", c.Path("secret"), probe.Then, "lock", c.Path("locked"))
@@ -275,7 +275,7 @@ var fileErrorPromises = []promise{
 	{name: "devices are never opened", check: func(t *testing.T, c *Case) {
 		neverOpened(t, c, "/dev/null", fumehood.ErrNotRegular)
 	}},
-	{name: "a pipe in a tree that is downloaded is told, and never opened", check: func(t *testing.T, c *Case) {
+	{name: "download reports pipes without opening them", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/file", "x")
 		c.Run(t, "fifo", c.Path("tree/fifo"))
 		soon(t, "the download", func() {
@@ -293,7 +293,7 @@ var fileErrorPromises = []promise{
 			}
 		})
 	}},
-	{name: "a name longer than any is an error, and the next call works", check: func(t *testing.T, c *Case) {
+	{name: "overlong name fails only its own call", check: func(t *testing.T, c *Case) {
 		for _, name := range []string{strings.Repeat("n", 100<<10), strings.Repeat("n", 200<<10), strings.Repeat("<", 50<<10)} {
 			_, err := c.Sandbox.Stat(t.Context(), "/"+name)
 			wantFileError(t, err, "/"+name, fumehood.ErrLimit)
@@ -307,7 +307,7 @@ var fileErrorPromises = []promise{
 			}
 		}
 	}},
-	{name: "a path that cannot be right is a configuration error", check: func(t *testing.T, c *Case) {
+	{name: "invalid path is ErrConfig", check: func(t *testing.T, c *Case) {
 		for _, p := range []string{"", "a\x00b"} {
 			_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
 			wantFileError(t, err, p, fumehood.ErrConfig)

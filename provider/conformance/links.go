@@ -13,7 +13,7 @@ import (
 )
 
 var linkPromises = []promise{
-	{name: "a link within the sandbox is followed", check: func(t *testing.T, c *Case) {
+	{name: "links inside the sandbox are followed", check: func(t *testing.T, c *Case) {
 		c.Write(t, "dir/target", "behind the link")
 		c.Run(t, "link", "dir/target", c.Path("relative"), probe.Then, "link", c.Path("dir/target"), c.Path("absolute"), probe.Then,
 			"link", "dir", c.Path("to-dir"), probe.Then, "link", "relative", c.Path("to-link"))
@@ -23,7 +23,7 @@ var linkPromises = []promise{
 			}
 		}
 	}},
-	{name: "writing to a link writes what it points to", check: func(t *testing.T, c *Case) {
+	{name: "write to a link changes its target", check: func(t *testing.T, c *Case) {
 		c.Write(t, "target", "old")
 		c.Run(t, "link", "target", c.Path("link"))
 		c.Write(t, "link", "new")
@@ -34,14 +34,14 @@ var linkPromises = []promise{
 			t.Errorf("the link became %+v, %v", info, err)
 		}
 	}},
-	{name: "a link is described as such", check: func(t *testing.T, c *Case) {
+	{name: "stat describes the link itself", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "no such target", c.Path("link"))
 		info, err := c.Sandbox.Stat(t.Context(), c.Path("link"))
 		if err != nil || info.Mode.Type() != fs.ModeSymlink || info.LinkTarget != "no such target" || info.Name != "link" || info.Size != 0 {
 			t.Errorf("Stat returned %+v, %v", info, err)
 		}
 	}},
-	{name: "a link leads nowhere but into the sandbox", check: func(t *testing.T, c *Case) {
+	{name: "links stay inside the sandbox", check: func(t *testing.T, c *Case) {
 		for link, secret := range c.HostLinks(t) {
 			got, err := c.Sandbox.ReadFile(t.Context(), c.Path(link), fumehood.ReadOptions{})
 			if err == nil && strings.Contains(string(got), secret) {
@@ -51,13 +51,13 @@ var linkPromises = []promise{
 			}
 		}
 	}},
-	{name: "a loop of links is an error", check: func(t *testing.T, c *Case) {
+	{name: "link loop is an error", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 		_, err := c.Sandbox.ReadFile(t.Context(), c.Path("a"), fumehood.ReadOptions{})
 		wantOurs(t, err)
 		wantOurs(t, c.Sandbox.WriteFile(t.Context(), c.Path("a"), []byte("x"), fumehood.WriteOptions{}))
 	}},
-	{name: "a link of a loop is described as any other", check: func(t *testing.T, c *Case) {
+	{name: "stat works on looping links", check: func(t *testing.T, c *Case) {
 		c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 		if info, err := c.Sandbox.Stat(t.Context(), c.Path("a")); err != nil || info.LinkTarget != "b" {
 			t.Errorf("Stat returned %+v, %v", info, err)

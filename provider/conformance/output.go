@@ -15,7 +15,7 @@ import (
 )
 
 var outputPromises = []promise{
-	{name: "valid UTF-8 comes back as it is", check: func(t *testing.T, c *Case) {
+	{name: "valid UTF-8 is exact", check: func(t *testing.T, c *Case) {
 		const text = "é ☃ \U0001F600 e\u0301 \u202e \ufffd\n"
 		res := c.Succeed(t, c.Probe("print", text))
 		wantOutput(t, "stdout", res.Stdout, text)
@@ -23,7 +23,7 @@ var outputPromises = []promise{
 			t.Errorf("as text: %q", res.Stdout.Text())
 		}
 	}},
-	{name: "invalid UTF-8 is kept as bytes and marked in the text", check: func(t *testing.T, c *Case) {
+	{name: "invalid UTF-8 is kept and marked in the text", check: func(t *testing.T, c *Case) {
 		const raw = "a\xffb\xc3(c\xe2\x98"
 		res := c.Succeed(t, c.Probe("hex", hex.EncodeToString([]byte(raw))))
 		wantOutput(t, "stdout", res.Stdout, raw)
@@ -31,7 +31,7 @@ var outputPromises = []promise{
 			t.Errorf("as text: %q, want %q", got, want)
 		}
 	}},
-	{name: "the cap never splits a character of the text", check: func(t *testing.T, c *Case) {
+	{name: "cap does not split characters", check: func(t *testing.T, c *Case) {
 		const unit = "é☃\U0001F600"                     // 2, 3 and 4 bytes
 		for limit := 1; limit <= len(unit)+1; limit++ { // a cut at each byte
 			cmd := c.Probe("repeat", "5000", unit)
@@ -46,7 +46,7 @@ var outputPromises = []promise{
 			}
 		}
 	}},
-	{name: "50 MiB of output come back under a cap that is large enough", check: func(t *testing.T, c *Case) {
+	{name: "50 MiB within the cap are complete", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", strconv.Itoa(big))
 		cmd.StdoutCap = big
 		res := c.Succeed(t, cmd)
@@ -54,7 +54,7 @@ var outputPromises = []promise{
 			t.Errorf("got %d bytes of %d, not the pattern", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
-	{name: "output over the cap keeps its end and is counted", check: func(t *testing.T, c *Case) {
+	{name: "output over the cap keeps its end and total", check: func(t *testing.T, c *Case) {
 		const total, limit = 1_000_003, 1000
 		cmd := c.Probe("flood", strconv.Itoa(total), probe.Then, "printerr", "0123456789")
 		cmd.StdoutCap, cmd.StderrCap = limit, 4
@@ -66,14 +66,14 @@ var outputPromises = []promise{
 			t.Errorf("stderr: %q of %d", res.Stderr.Bytes, res.Stderr.Total)
 		}
 	}},
-	{name: "the default cap is 10 MiB", check: func(t *testing.T, c *Case) {
+	{name: "default cap is 10 MiB", check: func(t *testing.T, c *Case) {
 		const total = fumehood.DefaultOutputCap + 5
 		res := c.Succeed(t, c.Probe("flood", strconv.Itoa(total)))
 		if res.Stdout.Total != total || len(res.Stdout.Bytes) != fumehood.DefaultOutputCap {
 			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
-	{name: "output that is not to be kept is counted", check: func(t *testing.T, c *Case) {
+	{name: "KeepNone still counts output", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "1000003")
 		cmd.StdoutCap = fumehood.KeepNone
 		res := c.Succeed(t, cmd)
@@ -81,7 +81,7 @@ var outputPromises = []promise{
 			t.Errorf("%d bytes of %d", len(res.Stdout.Bytes), res.Stdout.Total)
 		}
 	}},
-	{name: "events deliver every byte in order and the last carries the result", check: func(t *testing.T, c *Case) {
+	{name: "events deliver all bytes, then the result", check: func(t *testing.T, c *Case) {
 		const total = 3<<20 + 7
 		var got bytes.Buffer
 		var last *fumehood.Result
@@ -106,7 +106,7 @@ var outputPromises = []promise{
 			t.Errorf("the last event has the result %+v", last)
 		}
 	}},
-	{name: "writers get all output as it comes", check: func(t *testing.T, c *Case) {
+	{name: "writers get all output as it arrives", check: func(t *testing.T, c *Case) {
 		const lines = 1000
 		var out, errs strings.Builder
 		begun := make(chan error, 1)
@@ -136,7 +136,7 @@ var outputPromises = []promise{
 		}
 		wantOutput(t, "stderr", res.Stderr, errs.String())
 	}},
-	{name: "a writer that fails ends the command", check: func(t *testing.T, c *Case) {
+	{name: "writer error ends the command", check: func(t *testing.T, c *Case) {
 		full := errors.New("the disk is full")
 		cmd := c.Probe("print", "x", probe.Then, "wait", c.Path("never"))
 		cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, full })
@@ -147,7 +147,7 @@ var outputPromises = []promise{
 			}
 		})
 	}},
-	{name: "events tell the two streams apart", check: func(t *testing.T, c *Case) {
+	{name: "events separate stdout and stderr", check: func(t *testing.T, c *Case) {
 		const lines = 1000
 		var got [3]strings.Builder
 		for ev, err := range c.Sandbox.Stream(t.Context(), c.Probe("talk", strconv.Itoa(lines))) {
@@ -166,7 +166,7 @@ var outputPromises = []promise{
 			}
 		}
 	}},
-	{name: "a late listener is told how much it missed", check: func(t *testing.T, c *Case) {
+	{name: "late events report skipped bytes", check: func(t *testing.T, c *Case) {
 		const total = 3<<20 + 7
 		p := c.Start(t, c.Probe("flood", strconv.Itoa(total), probe.Then,
 			"append", c.Path("flooded"), "x", probe.Then, "wait", c.Path("go")))
@@ -194,7 +194,7 @@ var outputPromises = []promise{
 			t.Errorf("got %d bytes of %d, %d of them skipped", off, total, skipped)
 		}
 	}},
-	{name: "a slow listener gets all that the program wrote, though a child holds the output open", check: func(t *testing.T, c *Case) {
+	{name: "slow readers get all if a child holds stdout", check: func(t *testing.T, c *Case) {
 		// More than the buffers on the way hold, but so little that the program ends before it is all read.
 		const total = 1<<20 + 160<<10
 		var got bytes.Buffer

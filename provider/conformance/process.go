@@ -10,7 +10,7 @@ import (
 )
 
 var processPromises = []promise{
-	{name: "a signal reaches a program that waits for it", check: func(t *testing.T, c *Case) {
+	{name: "signals can be handled", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("trap", "15", "caught"))
 		signalWhenReady(t, p, 15)
 		res, err := p.Wait(t.Context())
@@ -18,7 +18,7 @@ var processPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{name: "a signal ends a program that does not", check: func(t *testing.T, c *Case) {
+	{name: "unhandled signals end the program", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("print", "ready\n", probe.Then, "sleep", "10m"))
 		signalWhenReady(t, p, 15)
 		res, err := p.Wait(t.Context())
@@ -26,7 +26,7 @@ var processPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{name: "a signal to a command that has ended does nothing", check: func(t *testing.T, c *Case) {
+	{name: "signal after the end does nothing", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("exit", "4"))
 		if _, err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ var processPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{name: "many may wait for one command", check: func(t *testing.T, c *Case) {
+	{name: "many can wait for one command", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("wait", c.Path("go"), probe.Then, "exit", "6"))
 		var wg sync.WaitGroup
 		for range 32 {
@@ -54,7 +54,7 @@ var processPromises = []promise{
 		c.Write(t, "go", "")
 		wg.Wait()
 	}},
-	{name: "many may start commands at once", alone: true, check: func(t *testing.T, c *Case) {
+	{name: "many can start commands at once", alone: true, check: func(t *testing.T, c *Case) {
 		var wg sync.WaitGroup
 		for i := range 32 {
 			wg.Go(func() {
@@ -70,12 +70,12 @@ var processPromises = []promise{
 		}
 		wg.Wait()
 	}},
-	{name: "giving up waiting leaves the command running", check: func(t *testing.T, c *Case) {
+	{name: "canceled wait leaves the command running", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("wait", c.Path("go")))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := p.Wait(ctx)
-		WantError(t, err, fumehood.ErrCancelled)
+		WantError(t, err, fumehood.ErrCanceled)
 		c.Write(t, "go", "")
 		if res, err := p.Wait(t.Context()); err != nil || !res.Success() {
 			t.Errorf("got %+v, %v", res, err)

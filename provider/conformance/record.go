@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -10,15 +11,15 @@ import (
 )
 
 var updatePromises = flag.Bool("update-promises", false,
-	"rewrite the column of docs/promises.md that the test runs (use with -p 1, so that only one test writes it at a time)")
+	"rewrite the column of docs/promises.json that the test runs, and docs/promises.md (use with -p 1, so that only one test writes them at a time)")
 
-// module is the first line of go.mod in the module that has docs/promises.md.
+// module is the first line of go.mod in the module that has docs/promises.json.
 const module = "module github.com/fumehood/fumehood\n"
 
-// recording is held while docs/promises.md is read and written, because columns may run at the same time.
+// recording is held while docs/promises.json is read and written, because columns may run at the same time.
 var recording sync.Mutex
 
-// record logs the column, and checks or rewrites docs/promises.md. Another module that tests its own provider has no
+// record logs the column, and checks or rewrites docs/promises.json. Another module that tests its own provider has no
 // such file. There record only logs the column.
 func record(t *testing.T, column string, all []promise, cells map[string]string, whole bool) {
 	t.Helper()
@@ -26,9 +27,12 @@ func record(t *testing.T, column string, all []promise, cells map[string]string,
 	for i, p := range all {
 		names[i] = p.name
 	}
-	if testing.Verbose() { // otherwise the table would hide the failures
-		t.Logf("%d of %d promises held or proved an exception:\n%s", len(cells), len(all),
-			table{}.with(column, names, cells, true))
+	if testing.Verbose() { // otherwise the cells would hide the failures
+		text, err := matrix{}.with(column, names, cells, true).json()
+		t.Logf("%d of %d promises held or proved an exception:\n%s", len(cells), len(all), text)
+		if err != nil {
+			t.Error(err)
+		}
 	}
 	recording.Lock()
 	defer recording.Unlock()
@@ -39,30 +43,54 @@ func record(t *testing.T, column string, all []promise, cells map[string]string,
 	if root == "" {
 		return
 	}
-	file := filepath.Join(root, "docs", "promises.md")
-	doc, err := os.ReadFile(file)
+	m, err := readMatrix(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, tb, foot, err := parseTable(string(doc))
-	if err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
 	whole = whole && !t.Failed()
 	if *updatePromises {
-		updated := head + tb.with(column, names, cells, whole).String() + foot
-		if err := os.WriteFile(file, []byte(updated), 0o644); err != nil {
+		if err := m.with(column, names, cells, whole).write(root); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	diff := tb.differences(column, names, cells, whole)
+	diff := m.differences(column, names, cells, whole)
 	for _, d := range diff {
-		t.Errorf("docs/promises.md, column %q: %s", column, d)
+		t.Errorf("%s, column %q: %s", matrixFile, column, d)
 	}
 	if len(diff) > 0 {
-		t.Error("docs/promises.md differs from this run: to update it, run the test with -update-promises and -p 1")
+		t.Errorf("%s differs from this run: to update it, run the test with -update-promises and -p 1", matrixFile)
 	}
+}
+
+// matrixFile and pageFile are paths in the module's root.
+const (
+	matrixFile = "docs/promises.json"
+	pageFile   = "docs/promises.md"
+)
+
+func readMatrix(root string) (matrix, error) {
+	text, err := os.ReadFile(filepath.Join(root, matrixFile))
+	if err != nil {
+		return nil, err
+	}
+	m, err := parseMatrix(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", matrixFile, err)
+	}
+	return m, nil
+}
+
+// write writes the matrix and its page.
+func (m matrix) write(root string) error {
+	text, err := m.json()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, matrixFile), text, 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, pageFile), []byte(m.page()), 0o644)
 }
 
 // moduleRoot returns the folder of this module's go.mod, which is the test's folder or one above. It returns "" if the

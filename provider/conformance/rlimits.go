@@ -11,7 +11,7 @@ import (
 )
 
 var rlimitPromises = []promise{
-	{name: "a command that has used up its processor time is ended by SIGXCPU", check: func(t *testing.T, c *Case) {
+	{name: "CPU limit sends SIGXCPU", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("print", "begun", probe.Then, "default", "24", probe.Then, "burn", "1m")
 		cmd.Rlimits.CPU = time.Second
 		res := c.Exec(t, cmd)
@@ -19,21 +19,21 @@ var rlimitPromises = []promise{
 		wantOutput(t, "stdout", res.Stdout, "begun")
 		wantUsed(t, res, time.Second)
 	}},
-	{name: "a command that is deaf to SIGXCPU is killed a second later", check: func(t *testing.T, c *Case) {
+	{name: "CPU limit kills a second after SIGXCPU", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("ignore", "24", probe.Then, "burn", "1m")
 		cmd.Rlimits.CPU = time.Second
 		res := c.Exec(t, cmd)
 		wantSignal(t, res, 9)
 		wantUsed(t, res, 2*time.Second)
 	}},
-	{name: "waiting takes no processor time", check: func(t *testing.T, c *Case) {
+	{name: "waiting uses no CPU time", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("sleep", "1500ms", probe.Then, "exit", "4")
 		cmd.Rlimits.CPU = time.Second
 		if res := c.Exec(t, cmd); res.Outcome != fumehood.Exited || res.ExitCode != 4 {
 			t.Errorf("got %+v", res)
 		}
 	}},
-	{name: "a write beyond the size of files ends a command by SIGXFSZ", check: func(t *testing.T, c *Case) {
+	{name: "file size limit sends SIGXFSZ", check: func(t *testing.T, c *Case) {
 		const limit = 12_345
 		cmd := c.Probe("fill", c.Path("fits"), strconv.Itoa(limit), probe.Then,
 			"default", "25", probe.Then, "fill", c.Path("large"), strconv.Itoa(limit+1))
@@ -45,14 +45,14 @@ var rlimitPromises = []promise{
 			}
 		}
 	}},
-	{name: "what a command prints is not limited by the size of files", check: func(t *testing.T, c *Case) {
+	{name: "file size limit does not affect output", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("flood", "100000")
 		cmd.Rlimits.FileSize = 1
 		if res := c.Succeed(t, cmd); res.Stdout.Total != 100_000 {
 			t.Errorf("got %d bytes", res.Stdout.Total)
 		}
 	}},
-	{name: "a command opens no more files than its limit", check: func(t *testing.T, c *Case) {
+	{name: "open files are limited", check: func(t *testing.T, c *Case) {
 		const limit = 30
 		cmd := c.Probe("hold", c.Harness.Probe, "100")
 		c.Succeed(t, cmd)
@@ -63,7 +63,7 @@ var rlimitPromises = []promise{
 			t.Errorf("%q files, code %d, %q", res.Stdout.Bytes, res.ExitCode, res.Stderr.Text())
 		}
 	}},
-	{name: "a command starts no more processes than its user's limit", check: func(t *testing.T, c *Case) {
+	{name: "processes of a user are limited", check: func(t *testing.T, c *Case) {
 		const children = 30 // each lives for a minute
 		fresh := *c
 		fresh.Sandbox = c.Fresh(t)
@@ -89,12 +89,12 @@ var rlimitPromises = []promise{
 			}
 		}
 	}},
-	{name: "a limit of processes for root, whom the kernel does not hold to it, is refused", check: func(t *testing.T, c *Case) {
+	{name: "process limit for root is refused", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User, cmd.Rlimits.Processes = "0:0", 1000
 		wantRefused(t, c, cmd, fumehood.ErrUnsupported)
 	}},
-	{name: "a command's limits are what was asked for, and no other command's", check: func(t *testing.T, c *Case) {
+	{name: "limits are exact and affect no other command", check: func(t *testing.T, c *Case) {
 		before := c.Run(t, "limits")
 		cmd := c.Probe("limits")
 		cmd.Rlimits = fumehood.Rlimits{CPU: 7 * time.Second, FileSize: 1234, OpenFiles: 55}
@@ -112,7 +112,7 @@ var rlimitPromises = []promise{
 			t.Errorf("with a limit above the sandbox's, the limits are %q, want %q", got, before)
 		}
 	}},
-	{name: "a command with limits runs as any other", check: func(t *testing.T, c *Case) {
+	{name: "limited commands run like others", check: func(t *testing.T, c *Case) {
 		args := []string{"", "a b", "$(id)", "\xff\xfe", strings.Repeat("x", 100_000)}
 		cmd := c.Probe(append([]string{"args"}, args...)...)
 		cmd.Rlimits.OpenFiles = 100
@@ -134,8 +134,8 @@ var rlimitPromises = []promise{
 		cmd.Rlimits.OpenFiles = 100
 		wantSignal(t, c.Exec(t, cmd), 15)
 	}},
-	{name: "a kill ends every descendant of a command with limits", check: func(t *testing.T, c *Case) {
-		n := c.neighbours(t)
+	{name: "kill ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
+		n := c.neighbors(t)
 		cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
 		cmd.Rlimits.OpenFiles = 100
 		p := c.Start(t, cmd)
@@ -146,7 +146,7 @@ var rlimitPromises = []promise{
 		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
-	{name: "what prevents the start of a command with limits is told as without", check: func(t *testing.T, c *Case) {
+	{name: "start errors are the same with limits", check: func(t *testing.T, c *Case) {
 		opts := fumehood.WriteOptions{Mode: 0o755}
 		for name, content := range map[string]string{"text": "just text\n", "script": "#!/no/such/interpreter\n"} {
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path(name), []byte(content), opts); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 var sandboxPromises = []promise{
-	{name: "a sandbox says what it is", check: func(t *testing.T, c *Case) {
+	{name: "info describes the sandbox", check: func(t *testing.T, c *Case) {
 		info := c.Sandbox.Info()
 		if info.Name == "" || info.Provider == "" || len(info.Services) == 0 {
 			t.Fatalf("got %+v", info)
@@ -26,7 +26,7 @@ var sandboxPromises = []promise{
 		_, err := c.Sandbox.Lookup("no such service")
 		WantError(t, err, fumehood.ErrConfig)
 	}},
-	{name: "sandboxes have names and files of their own", check: func(t *testing.T, c *Case) {
+	{name: "names and files are not shared", check: func(t *testing.T, c *Case) {
 		other := c.Fresh(t)
 		if other.Info().Name == c.Sandbox.Info().Name {
 			t.Errorf("two sandboxes are called %s", other.Info().Name)
@@ -37,7 +37,7 @@ var sandboxPromises = []promise{
 		_, err := c.Sandbox.ReadFile(t.Context(), "mine", fumehood.ReadOptions{})
 		WantError(t, err, fumehood.ErrNotFound)
 	}},
-	{name: "closing twice is one close", check: func(t *testing.T, c *Case) {
+	{name: "close may be called twice", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		for range 2 {
 			if err := sb.Close(t.Context()); err != nil {
@@ -45,7 +45,7 @@ var sandboxPromises = []promise{
 			}
 		}
 	}},
-	{name: "closing works under a context that has ended", check: func(t *testing.T, c *Case) {
+	{name: "close works with a canceled context", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -53,7 +53,7 @@ var sandboxPromises = []promise{
 			t.Fatal(err)
 		}
 	}},
-	{name: "after a close everything is unavailable", check: func(t *testing.T, c *Case) {
+	{name: "calls after close are ErrUnavailable", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		if err := sb.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ var sandboxPromises = []promise{
 		_, err = sb.Download(ctx, ".")
 		WantError(t, err, fumehood.ErrUnavailable)
 	}},
-	{name: "closing ends the commands that run", check: func(t *testing.T, c *Case) {
+	{name: "close ends running commands", check: func(t *testing.T, c *Case) {
 		sb := c.Fresh(t)
 		p := c.running(t, sb)
 		soon(t, "the sandbox closes", func() {

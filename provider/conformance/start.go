@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"path"
 	"testing"
 	"time"
 
@@ -10,14 +11,14 @@ import (
 )
 
 var startPromises = []promise{
-	{name: "a missing program is an error, not an exit code", check: func(t *testing.T, c *Case) {
+	{name: "missing program is an error", check: func(t *testing.T, c *Case) {
 		for _, program := range []string{"no-such-program", "/no/such/program", c.Path("none"), "./none"} {
 			cmd := c.Probe()
 			cmd.Args = []string{program}
 			wantRefused(t, c, cmd, fumehood.ErrProgramNotFound, fumehood.ErrNotStarted)
 		}
 	}},
-	{name: "a file that may not be executed is an error, not an exit code", check: func(t *testing.T, c *Case) {
+	{name: "non-executable file is an error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "text", "just text\n")
 		for _, program := range []string{c.Path("text"), "./text", c.Dir} {
 			cmd := c.Probe()
@@ -25,7 +26,22 @@ var startPromises = []promise{
 			wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 		}
 	}},
-	{name: "an executable file that is no program is an error, not an exit code", check: func(t *testing.T, c *Case) {
+	{name: "file in PATH without exec permission is found", check: func(t *testing.T, c *Case) {
+		here := path.Base(c.Harness.Probe)
+		c.Write(t, here, "just text\n")
+		c.Write(t, "sub/file", "")
+		cmd := c.Probe("print", "ran")
+		cmd.Args[0] = here
+		for _, search := range []string{c.Dir, "/no/such/dir:" + c.Dir + ":" + c.Path("sub"), c.Path("sub") + "::"} {
+			cmd.Env = map[string]string{"PATH": search}
+			wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
+		}
+		cmd.Env = map[string]string{"PATH": c.Path("sub") + ":/no/such/dir"}
+		wantRefused(t, c, cmd, fumehood.ErrProgramNotFound, fumehood.ErrNotStarted)
+		cmd.Env = map[string]string{"PATH": c.Dir + ":" + path.Dir(c.Harness.Probe)}
+		wantOutput(t, "stdout", c.Succeed(t, cmd).Stdout, "ran")
+	}},
+	{name: "invalid executable is an error", check: func(t *testing.T, c *Case) {
 		opts := fumehood.WriteOptions{Mode: 0o755}
 		if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), opts); err != nil {
 			t.Fatal(err)
@@ -34,7 +50,7 @@ var startPromises = []promise{
 		cmd.Args = []string{c.Path("text")}
 		wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 	}},
-	{name: "a missing working directory is an error and nothing runs", check: func(t *testing.T, c *Case) {
+	{name: "missing working directory is an error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "")
 		for _, dir := range []string{c.Path("none"), c.Name + "/none", c.Path("file")} {
 			cmd := c.Probe("append", c.Path("ran"), "x")
@@ -42,24 +58,24 @@ var startPromises = []promise{
 			wantRefused(t, c, cmd, fumehood.ErrDirNotFound, fumehood.ErrNotStarted)
 		}
 	}},
-	{name: "an unknown user is an error and nothing runs", check: func(t *testing.T, c *Case) {
+	{name: "unknown user is an error", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("ran"), "x")
 		cmd.User = c.Harness.Users.Unknown
 		wantRefused(t, c, cmd, fumehood.ErrUserNotFound, fumehood.ErrNotStarted)
 	}},
-	{name: "a cancelled context starts nothing", check: func(t *testing.T, c *Case) {
+	{name: "canceled context starts nothing", check: func(t *testing.T, c *Case) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := c.Sandbox.Exec(ctx, c.Probe("append", c.Path("ran"), "x"))
-		WantError(t, err, fumehood.ErrCancelled)
+		WantError(t, err, fumehood.ErrCanceled)
 		_, err = c.Sandbox.Start(ctx, c.Probe("append", c.Path("ran"), "x"))
-		WantError(t, err, fumehood.ErrCancelled)
+		WantError(t, err, fumehood.ErrCanceled)
 		for _, err := range c.Sandbox.Stream(ctx, c.Probe("append", c.Path("ran"), "x")) {
-			WantError(t, err, fumehood.ErrCancelled)
+			WantError(t, err, fumehood.ErrCanceled)
 		}
 		wantNotRun(t, c)
 	}},
-	{name: "a command that cannot be right is a configuration error and nothing runs", check: func(t *testing.T, c *Case) {
+	{name: "invalid command is ErrConfig", check: func(t *testing.T, c *Case) {
 		for name, spoil := range map[string]func(*fumehood.Cmd){
 			"no arguments":            func(cmd *fumehood.Cmd) { cmd.Args = nil },
 			"an empty program":        func(cmd *fumehood.Cmd) { cmd.Args[0] = "" },

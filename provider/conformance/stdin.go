@@ -20,7 +20,7 @@ const big = 50 << 20
 var bigPattern = sync.OnceValue(func() []byte { return probe.Pattern(0, big) })
 
 var stdinPromises = []promise{
-	{name: "standard input arrives byte for byte", check: func(t *testing.T, c *Case) {
+	{name: "stdin is exact", check: func(t *testing.T, c *Case) {
 		everyByte := make([]byte, 256)
 		for i := range everyByte {
 			everyByte[i] = byte(i)
@@ -36,12 +36,12 @@ var stdinPromises = []promise{
 			}
 		}
 	}},
-	{name: "a command without standard input reads an empty one", check: func(t *testing.T, c *Case) {
+	{name: "stdin is empty by default", check: func(t *testing.T, c *Case) {
 		if got, want := c.Run(t, "sum"), probe.Sum(nil); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}},
-	{name: "50 MiB of standard input arrive", check: func(t *testing.T, c *Case) {
+	{name: "stdin may be 50 MiB", check: func(t *testing.T, c *Case) {
 		data := bigPattern()
 		cmd := c.Probe("sum")
 		cmd.Stdin = bytes.NewReader(data)
@@ -49,7 +49,7 @@ var stdinPromises = []promise{
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}},
-	{name: "a program that never reads its input ends as usual", check: func(t *testing.T, c *Case) {
+	{name: "unread stdin does not delay the end", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("sleep", "200ms", probe.Then, "exit", "7")
 		cmd.Stdin = bytes.NewReader(bigPattern())
 		soon(t, "the command ends", func() {
@@ -59,7 +59,7 @@ var stdinPromises = []promise{
 			}
 		})
 	}},
-	{name: "a program may be written to while it runs", check: func(t *testing.T, c *Case) {
+	{name: "running programs accept writes", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("cat")
 		cmd.StdinPipe = true
 		p := c.Start(t, cmd)
@@ -97,7 +97,7 @@ var stdinPromises = []promise{
 			t.Errorf("got %q", got.String())
 		}
 	}},
-	{name: "writing to a program that has ended is an error", check: func(t *testing.T, c *Case) {
+	{name: "write after the end is an error", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("exit", "0")
 		cmd.StdinPipe = true
 		p := c.Start(t, cmd)
@@ -107,13 +107,13 @@ var stdinPromises = []promise{
 		_, err := io.WriteString(p, "too late")
 		WantError(t, err, fumehood.ErrUnavailable)
 	}},
-	{name: "writing without StdinPipe is a configuration error", check: func(t *testing.T, c *Case) {
+	{name: "write without StdinPipe is ErrConfig", check: func(t *testing.T, c *Case) {
 		p := c.Start(t, c.Probe("sleep", "1m"))
 		_, err := io.WriteString(p, "x")
 		WantError(t, err, fumehood.ErrConfig)
 		WantError(t, p.CloseStdin(), fumehood.ErrConfig)
 	}},
-	{name: "an input that fails to be read ends the command and is the caller's error", check: func(t *testing.T, c *Case) {
+	{name: "reader error ends the command and is returned", check: func(t *testing.T, c *Case) {
 		broken := errors.New("the disk is gone")
 		cmd := c.Probe("cat", probe.Then, "append", c.Path("ran"), "x")
 		cmd.Stdin = io.MultiReader(strings.NewReader("some"), failing{broken})

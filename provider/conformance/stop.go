@@ -8,7 +8,7 @@ import (
 )
 
 var stopPromises = []promise{
-	{name: "stopping a kept sandbox ends what runs in it, and leaves it", check: func(t *testing.T, c *Case) {
+	{name: "stop ends commands and keeps the sandbox", check: func(t *testing.T, c *Case) {
 		sb := c.Harness.StartKept(t)
 		p := c.running(t, sb)
 		ended, cancel := context.WithCancel(t.Context())
@@ -29,7 +29,7 @@ var stopPromises = []promise{
 			t.Error(err)
 		}
 	}},
-	{name: "a sandbox that is not kept is not stopped", check: func(t *testing.T, c *Case) {
+	{name: "sandbox not kept cannot be stopped", check: func(t *testing.T, c *Case) {
 		WantError(t, c.Sandbox.Stop(t.Context()), fumehood.ErrConfig)
 		c.Run(t, "exit", "0")
 	}},

@@ -8,12 +8,12 @@ import (
 )
 
 var ttyPromises = []promise{
-	{name: "a command has no terminal unless it asks", check: func(t *testing.T, c *Case) {
+	{name: "no terminal by default", check: func(t *testing.T, c *Case) {
 		if got := c.Run(t, "tty"); got != "no tty" {
 			t.Errorf("got %q", got)
 		}
 	}},
-	{name: "a command with a terminal has one of the size asked for, and one stream", check: func(t *testing.T, c *Case) {
+	{name: "terminal has the given size and one stream", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("tty", probe.Then, "printerr", "to err")
 		cmd.TTY, cmd.Rows, cmd.Cols = true, 31, 117
 		res := c.Succeed(t, cmd)
@@ -21,14 +21,26 @@ var ttyPromises = []promise{
 			t.Errorf("stdout %q, stderr %q", got, res.Stderr.Text())
 		}
 	}},
-	{name: "a terminal is 24 by 80 unless told otherwise", check: func(t *testing.T, c *Case) {
+	{name: "default size is 24 by 80", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("tty")
 		cmd.TTY = true
 		if got := c.Succeed(t, cmd).Stdout.Text(); got != "tty 24 80\r\n" {
 			t.Errorf("got %q", got)
 		}
 	}},
-	{name: "a terminal can be resized while the command runs", check: func(t *testing.T, c *Case) {
+	{name: "TERM is set unless the environment has it", check: func(t *testing.T, c *Case) {
+		for _, d := range []struct{ own, kind, want string }{{"", "", "xterm"}, {"", "screen-256color", "screen-256color"}, {"vt100", "screen", "vt100"}} {
+			cmd := c.Probe("env", "TERM")
+			cmd.TTY, cmd.Term = true, d.kind
+			if d.own != "" {
+				cmd.Env = map[string]string{"TERM": d.own}
+			}
+			if got := strings.TrimSpace(c.Succeed(t, cmd).Stdout.Text()); got != d.want || d.own == "" && cmd.Env != nil {
+				t.Errorf("of type %q, TERM=%q: got %q, want %q", d.kind, d.own, got, d.want)
+			}
+		}
+	}},
+	{name: "running terminal can be resized", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("append", c.Path("running"), "x", probe.Then, "tty", "50", "200")
 		cmd.TTY = true
 		p := c.Start(t, cmd)
@@ -41,7 +53,7 @@ var ttyPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{name: "a terminal takes what is typed", check: func(t *testing.T, c *Case) {
+	{name: "terminal accepts typed input", check: func(t *testing.T, c *Case) {
 		cmd := c.Probe("cat")
 		cmd.TTY, cmd.StdinPipe = true, true
 		p := c.Start(t, cmd)
@@ -53,7 +65,7 @@ var ttyPromises = []promise{
 			t.Errorf("got %+v, %v", res, err)
 		}
 	}},
-	{name: "the end of input reaches a terminal's program behind an unfinished line too", check: func(t *testing.T, c *Case) {
+	{name: "end of input works after a partial line", check: func(t *testing.T, c *Case) {
 		for _, typed := range []string{"", "typed\n", "typed"} {
 			cmd := c.Probe("cat")
 			cmd.TTY, cmd.Stdin, cmd.Timeout = true, strings.NewReader(typed), within

@@ -13,7 +13,7 @@ import (
 )
 
 var userPromises = []promise{
-	{name: "as another user commands run as that user, unless they name one", check: func(t *testing.T, c *Case) {
+	{name: "As sets the commands' default user", check: func(t *testing.T, c *Case) {
 		u := c.Harness.Users
 		cmd := c.Probe("id")
 		cmd.Dir = "/"
@@ -33,7 +33,7 @@ var userPromises = []promise{
 			t.Errorf("the service's own user became %+v, %v", res, err)
 		}
 	}},
-	{name: "as another user files are that user's", check: func(t *testing.T, c *Case) {
+	{name: "As sets the owner of new files", check: func(t *testing.T, c *Case) {
 		c.openDir(t, "shared")
 		as, p := c.Sandbox.As(c.other()), c.Path("shared/dir/file")
 		if err := as.WriteFile(t.Context(), p, []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
@@ -49,7 +49,7 @@ var userPromises = []promise{
 			t.Errorf("got %q, %v", got, err)
 		}
 	}},
-	{name: "as another user what that user may not do is a permission error", check: func(t *testing.T, c *Case) {
+	{name: "As enforces the user's permissions", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ var userPromises = []promise{
 			t.Errorf("the file holds %q", got)
 		}
 	}},
-	{name: "root writes others' files whoever the service's own user is, or is refused before anything runs", check: func(t *testing.T, c *Case) {
+	{name: "root has full access or is refused", check: func(t *testing.T, c *Case) {
 		file, want := c.Path("file"), "theirs"
 		if err := c.Sandbox.WriteFile(t.Context(), file, []byte(want), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ var userPromises = []promise{
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}},
-	{name: "a directory that may not be read is an error of the walk, which goes on", check: func(t *testing.T, c *Case) {
+	{name: "walk continues past unreadable directories", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/closed/file", "x")
 		c.Write(t, "tree/open", "x")
 		if err := c.Sandbox.Chmod(t.Context(), c.Path("tree/closed"), 0o700); err != nil {
@@ -124,7 +124,7 @@ var userPromises = []promise{
 		_, err := c.Sandbox.As(c.other()).List(t.Context(), c.Path("tree/closed"))
 		wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
 	}},
-	{name: "as a user who is not known everything is an error", check: func(t *testing.T, c *Case) {
+	{name: "As with an unknown user always fails", check: func(t *testing.T, c *Case) {
 		as, p := c.Sandbox.As(c.Harness.Users.Unknown), c.Path("file")
 		_, err := as.Stat(t.Context(), c.Dir)
 		wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
@@ -137,7 +137,7 @@ var userPromises = []promise{
 		_, err = c.Sandbox.As("a\x00b").Stat(t.Context(), c.Dir)
 		wantFileError(t, err, c.Dir, fumehood.ErrConfig)
 	}},
-	{name: "a description tells whose a file is", check: func(t *testing.T, c *Case) {
+	{name: "stat reports the owner", check: func(t *testing.T, c *Case) {
 		c.Write(t, "dir/file", "x")
 		for _, name := range []string{"dir", "dir/file"} {
 			info, err := c.Sandbox.Stat(t.Context(), c.Path(name))
@@ -146,7 +146,7 @@ var userPromises = []promise{
 			}
 		}
 	}},
-	{name: "a file is given to the owner that is named, where the kernel lets the user", check: func(t *testing.T, c *Case) {
+	{name: "file gets the named owner if permitted", check: func(t *testing.T, c *Case) {
 		c.Write(t, "replaced", "a long first content")
 		c.Write(t, "given", "x")
 		mine := c.Run(t, "id")
@@ -183,7 +183,7 @@ var userPromises = []promise{
 		p := c.Path("none")
 		wantFileError(t, c.Sandbox.Chown(t.Context(), p, mine), p, fumehood.ErrNotFound)
 	}},
-	{name: "a link is given to the owner, not what it points to", check: func(t *testing.T, c *Case) {
+	{name: "chown changes a link, not its target", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.Symlink(t.Context(), "/no/such/target", c.Path("link")); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ var userPromises = []promise{
 			t.Error(err)
 		}
 	}},
-	{name: "a directory is given to the owner with all that is in it, and what links point to is not", check: func(t *testing.T, c *Case) {
+	{name: "chown changes trees but no link targets", check: func(t *testing.T, c *Case) {
 		c.Write(t, "outside", "x")
 		c.Write(t, "dir/below/file", "x")
 		for link, target := range map[string]string{"dir/up": "..", "dir/below/link": "../../outside", "top": "dir"} {
@@ -225,7 +225,7 @@ var userPromises = []promise{
 		p := c.Path("none")
 		wantFileError(t, c.Sandbox.ChownAll(t.Context(), p, mine), p, fumehood.ErrNotFound)
 	}},
-	{name: "an owner who is not known is an error, and nothing is written", check: func(t *testing.T, c *Case) {
+	{name: "unknown owner is an error, nothing is written", check: func(t *testing.T, c *Case) {
 		unknown := c.Harness.Users.Unknown
 		for owner, class := range map[string]error{
 			unknown: fumehood.ErrUserNotFound, "0:" + unknown: fumehood.ErrUserNotFound, "-1": fumehood.ErrUserNotFound,
@@ -238,7 +238,7 @@ var userPromises = []promise{
 			wantFileError(t, err, p, fumehood.ErrNotFound)
 		}
 	}},
-	{name: "giving a file to an owner who is not known is an error", check: func(t *testing.T, c *Case) {
+	{name: "chown to an unknown owner is an error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		unknown := c.Harness.Users.Unknown
 		for owner, class := range map[string]error{
@@ -286,14 +286,14 @@ func NoUsers(reason string) map[string]Exception {
 		WantError(t, err, fumehood.ErrNotFound)
 	}}
 	for _, name := range []string{
-		"exec/a command runs as the user that is named", "exec/a command runs as the user whose number is given",
-		"exec/a command runs as the user and group whose numbers are given, known or not",
-		"start/an unknown user is an error and nothing runs",
-		"users/as another user commands run as that user, unless they name one", "users/as another user files are that user's",
-		"users/as another user what that user may not do is a permission error",
-		"users/root writes others' files whoever the service's own user is, or is refused before anything runs",
-		"users/a directory that may not be read is an error of the walk, which goes on",
-		"users/as a user who is not known everything is an error",
+		"exec/commands run as a named user", "exec/commands run as a numeric user",
+		"exec/commands run as any UID and GID",
+		"start/unknown user is an error",
+		"users/As sets the commands' default user", "users/As sets the owner of new files",
+		"users/As enforces the user's permissions",
+		"users/root has full access or is refused",
+		"users/walk continues past unreadable directories",
+		"users/As with an unknown user always fails",
 	} {
 		all[name] = refused
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 var walkPromises = []promise{
-	{name: "a directory is a file system of package io/fs", check: func(t *testing.T, c *Case) {
+	{name: "directory is a valid fs.FS", check: func(t *testing.T, c *Case) {
 		var archive bytes.Buffer
 		w := tar.NewWriter(&archive)
 		for _, h := range []tar.Header{
@@ -70,7 +70,7 @@ var walkPromises = []promise{
 			t.Errorf("with a canceled context: %v", err)
 		}
 	}},
-	{name: "a directory is listed by name, whatever is in it", check: func(t *testing.T, c *Case) {
+	{name: "list returns any entry, sorted by name", check: func(t *testing.T, c *Case) {
 		odd := []string{" space", "-rf", ".hidden", "a\nb", "back\\slash", "é", "\xff\xfe", `"quoted"`, strings.Repeat("n", 240)}
 		for _, name := range odd {
 			c.Write(t, "dir/"+name, name)
@@ -92,7 +92,7 @@ var walkPromises = []promise{
 		c.mkdir(t, "empty")
 		c.wantNames(t, "empty")
 	}},
-	{name: "what is no directory is not listed", check: func(t *testing.T, c *Case) {
+	{name: "list of a non-directory is an error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		c.Run(t, "link", "loop", c.Path("loop"), probe.Then, "link", "none", c.Path("dangling"))
 		for name, class := range map[string]error{
@@ -103,7 +103,7 @@ var walkPromises = []promise{
 			wantFileError(t, err, c.Path(name), class)
 		}
 	}},
-	{name: "a directory of 2,000 files is listed and removed", check: func(t *testing.T, c *Case) {
+	{name: "2,000 files can be listed and removed", check: func(t *testing.T, c *Case) {
 		const many = 2_000 // more than fit in one message
 		entries := make([]entry, many)
 		for i := range entries {
@@ -120,7 +120,7 @@ var walkPromises = []promise{
 			t.Error(err)
 		}
 	}},
-	{name: "a walk meets everything once, in order, and follows no link", check: func(t *testing.T, c *Case) {
+	{name: "walk is complete, ordered and follows no link", check: func(t *testing.T, c *Case) {
 		c.Write(t, "tree/b/file", "123")
 		c.Write(t, "tree/b-file", "x")
 		c.Write(t, "tree/a/\xff\n", "x")
@@ -153,7 +153,7 @@ var walkPromises = []promise{
 			t.Errorf("Walk yielded %q\nwant %q", got, want)
 		}
 	}},
-	{name: "a walk of a file or a link meets that alone", check: func(t *testing.T, c *Case) {
+	{name: "walk of a file or link yields only that", check: func(t *testing.T, c *Case) {
 		c.Write(t, "dir/file", "123")
 		c.Run(t, "link", "dir", c.Path("link"))
 		for name, size := range map[string]int64{"dir/file": 3, "link": 0} {
@@ -168,7 +168,7 @@ var walkPromises = []promise{
 			}
 		}
 	}},
-	{name: "a walk of what is not there is one error", check: func(t *testing.T, c *Case) {
+	{name: "walk of a missing path is one error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
 		for name, class := range map[string]error{"none": fumehood.ErrNotFound, "file/below": fumehood.ErrNotDirectory} {
 			n := 0
@@ -183,7 +183,7 @@ var walkPromises = []promise{
 			}
 		}
 	}},
-	{name: "a walk may be left at any time", check: func(t *testing.T, c *Case) {
+	{name: "walk may stop at any time", check: func(t *testing.T, c *Case) {
 		var entries []entry
 		for i := range 3000 {
 			entries = append(entries, entry{name: fmt.Sprintf("tree/%d/%d", i%100, i), mode: 0o644})

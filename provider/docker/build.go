@@ -125,7 +125,7 @@ func (p *Provider) buildsWithBuildKit(b provider.ImageBuild) (bool, error) {
 	}
 	d, err := buildcontext.Parse(b.Text, b.Args)
 	if err != nil {
-		return false, &fumehood.Error{Op: "read", Path: b.Dockerfile, Class: fumehood.ErrConfig, Err: err}
+		return false, &fumehood.Error{Op: "read", Path: b.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
 	return builderFor(d, false, p.server, p.opts.ClassicBuilder)
 }

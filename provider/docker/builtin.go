@@ -4,7 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"path"
+	"fmt"
 	"strings"
 
 	"github.com/fumehood/fumehood"
@@ -35,14 +35,13 @@ type BuiltinImage struct {
 
 // BuiltinImages lists the images that ship with the library. It pulls and builds nothing.
 func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
-	files, err := builtins.ReadDir("builtin")
-	if err != nil {
-		return nil, &fumehood.Error{Op: "list images", Class: fumehood.ErrInfrastructure, Err: err}
-	}
 	var all []BuiltinImage
-	for _, f := range files {
-		b := BuiltinImage{Name: builtinPrefix + strings.TrimSuffix(f.Name(), builtinFiles)}
-		source, _ := p.builtin(b.Name)
+	for _, name := range builtinNames() {
+		b := BuiltinImage{Name: name}
+		source, _, err := p.builtin(name)
+		if err != nil {
+			return nil, err
+		}
 		b.About, _, _ = strings.Cut(strings.TrimPrefix(source.Build.Inline, "# "), "\n")
 		if b.Image, _, err = p.FindImage(ctx, b.Name); err != nil {
 			return nil, err
@@ -57,16 +56,20 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 	return all, nil
 }
 
-// builtin returns the build of a built-in image. ok is false if ref does not name one.
-func (p *Provider) builtin(ref string) (compose.Source, bool) {
+// builtin returns the build of a built-in image. ok is false for the name of another image. An unknown name below
+// builtinPrefix is an ErrConfig: no registry has such an image.
+func (p *Provider) builtin(ref string) (s compose.Source, ok bool, err error) {
 	name, ok := strings.CutPrefix(familiar(ref), builtinPrefix)
 	if !ok {
-		return compose.Source{}, false
+		return compose.Source{}, false, nil
 	}
 	name = strings.TrimSuffix(name, ":latest")
-	text, err := builtins.ReadFile(path.Join("builtin", name+builtinFiles))
+	text, err := builtins.ReadFile("builtin/" + name + builtinFiles)
 	if err != nil {
-		return compose.Source{}, false
+		return compose.Source{}, false, &fumehood.Error{
+			Op: "prepare image", Class: fumehood.ErrConfig, Err: fmt.Errorf("no built-in image %s", ref),
+			Hint: "there is " + strings.Join(builtinNames(), ", "),
+		}
 	}
 	base := p.opts.DefaultImage
 	if strings.HasPrefix(base, builtinPrefix) {
@@ -75,5 +78,15 @@ func (p *Provider) builtin(ref string) (compose.Source, bool) {
 	return compose.Source{
 		Service: builtinPrefix + name, Image: builtinPrefix + name, Pull: compose.PullMissing,
 		Build: &compose.Build{Inline: string(text), Args: map[string]string{"BASE": base}},
-	}, true
+	}, true, nil
+}
+
+// builtinNames returns the names of the built-in images.
+func builtinNames() []string {
+	files, _ := builtins.ReadDir("builtin") // embedded: it cannot fail
+	var names []string
+	for _, f := range files {
+		names = append(names, builtinPrefix+strings.TrimSuffix(f.Name(), builtinFiles))
+	}
+	return names
 }

@@ -84,7 +84,7 @@ func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]pr
 // look lists the objects and collects the facts for a plan. The current time is that of this machine's clock. But if it
 // would cause a removal and the daemon's clock is behind it, the daemon's time is used.
 func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error) {
-	objects, err := labelled(ctx, s.engine)
+	objects, err := labeled(ctx, s.engine)
 	if err != nil {
 		return nil, sweep.Facts{}, err
 	}
@@ -158,9 +158,9 @@ func timeOf(o engine.Object, label string) time.Time {
 	return t
 }
 
-// labelled lists the objects with an owner or cache label, in the order of removal. Images have no owner label, because
+// labeled lists the objects with an owner or cache label, in the order of removal. Images have no owner label, because
 // their containers would inherit it.
-func labelled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
+func labeled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
 	objects, err := e.Objects(ctx, owner.LabelOwner)
 	if err != nil {
 		return nil, err

@@ -35,9 +35,9 @@ func TestProvider_Close_duringStart(t *testing.T) {
 		cancel bool
 		want   error
 	}{
-		"while it creates":                     {call: "POST /containers/create", want: fumehood.ErrUnavailable},
-		"while it creates, and is cancelled":   {call: "POST /containers/create", cancel: true, want: fumehood.ErrCancelled},
-		"while its container is being started": {call: "POST /containers/*/start", want: fumehood.ErrUnavailable},
+		"while it creates":           {call: "POST /containers/create", want: fumehood.ErrUnavailable},
+		"while it creates, canceled": {call: "POST /containers/create", cancel: true, want: fumehood.ErrCanceled},
+		"while its container starts": {call: "POST /containers/*/start", want: fumehood.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

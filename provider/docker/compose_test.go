@@ -131,7 +131,7 @@ services:
   default: {image: fumehood-test/python, command: sleep infinity, healthcheck: {test: "true", interval: 2s}}
   db: {image: fumehood-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
 `, 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
-		"a service that becomes unhealthy": {`
+		"an unhealthy service": {`
 services:
   default: {image: fumehood-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
   db:
@@ -147,12 +147,12 @@ services:
     command: [sh, -c, "exec sleep 1000"]
     healthcheck: {test: "false", interval: 1h}
 `, 6 * time.Second, fumehood.ErrLimit, []string{"wait until healthy in service db", "LIMIT, which is the limit"}},
-		"a one-shot service that takes too long": {`
+		"a slow one-shot service": {`
 services:
   default: {image: fumehood-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
   setup: {image: fumehood-test/python, command: [sh, -c, "exec sleep 1000"]}
 `, 6 * time.Second, fumehood.ErrLimit, []string{"wait until completed in service setup", "LIMIT, which is the limit"}},
-		"a command after a service's start that takes too long": {`
+		"a slow post_start command": {`
 services:
   default: {image: fumehood-test/python, command: sleep infinity, post_start: [{command: sleep 1000}]}
 `, 4 * time.Second, fumehood.ErrLimit, []string{"start in service default: it has not started after LIMIT, which is the limit"}},
@@ -161,7 +161,7 @@ services:
   default: {image: fumehood-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
   setup: {image: fumehood-test/python, command: [sh, -c, "echo broken; exit 4"]}
 `, 0, fumehood.ErrUnavailable, []string{"service setup", "exited with code 4", "broken"}},
-		"a default service that has ended": {`
+		"an ended default service": {`
 services:
   default: {image: fumehood-test/python, command: "true"}
   other: {image: fumehood-test/python, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
@@ -245,7 +245,7 @@ volumes: {data: {}}
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
 			t.Parallel()
-			if !cancelledAfter(t, p, after, yaml) {
+			if !canceledAfter(t, p, after, yaml) {
 				t.Error("it came up")
 			}
 		})
@@ -334,6 +334,8 @@ func eachOf(n, atOnce int, f func(i int)) {
 func TestCompose_manyInParallel(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
+	// The Engine probes until the end. Probes of 60 projects, twice a second each, would take more than two cores.
+	interval := tier.Pick(t, "500ms", "500ms", "5s")
 	compose := project(t, `
 services:
   web:
@@ -341,7 +343,7 @@ services:
     container_name: web
     command: [python3, -c, "import http.server as h; h.HTTPServer(('', 8008), h.SimpleHTTPRequestHandler).serve_forever()"]
     ports: ["8008:8008"]
-    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: 500ms, retries: 100}
+    healthcheck: {test: [CMD, python3, -c, "import socket; socket.create_connection(('127.0.0.1', 8008))"], interval: `+interval+`, retries: 100}
   default: {image: fumehood-test/python, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	var mu sync.Mutex

@@ -46,13 +46,18 @@ var notInNames = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 // projectName derives a name from the project's folder, for a project that is not started.
 func projectName(src *fumehood.Compose) string {
+	const unknown = "project"
 	dir := src.Dir
-	if dir == "" {
+	switch {
+	case dir != "":
+	case src.Content != "":
+		return unknown
+	default:
 		dir = filepath.Dir(cmp.Or(append(src.Files, src.Dockerfile)...))
 	}
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
 	name := notInNames.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "")
-	return cmp.Or(strings.TrimLeft(name, "_-"), "project")
+	return cmp.Or(strings.TrimLeft(name, "_-"), unknown)
 }

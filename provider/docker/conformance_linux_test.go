@@ -40,14 +40,14 @@ func commandsAsRoot(daemon string, opts docker.Options) column {
 		users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
 		opts:  opts,
 		exceptions: map[string]conformance.Exception{
-			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
-			"sandbox/a sandbox says what it is": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
+			"errors/forbidden file is ErrPermission": conformance.RootMayAll,
+			"sandbox/info describes the sandbox": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
 				svc, err := c.Sandbox.Lookup(c.Sandbox.ServiceInfo().Name)
 				if err != nil || svc.ServiceInfo().User != "tester" || c.Sandbox.ServiceInfo().User != "root" {
 					t.Errorf("got %+v and %+v, %v", svc.ServiceInfo(), c.Sandbox.ServiceInfo(), err)
 				}
 			}},
-			"users/as another user commands run as that user, unless they name one": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
+			"users/As sets the commands' default user": {Reason: notOwn, Check: func(t *testing.T, c *conformance.Case) {
 				for user, want := range map[string]string{"daemon": "1:1", "": "1000:1000", "4321:8765": "4321:8765"} {
 					cmd := c.Probe("id")
 					cmd.Dir = "/"
@@ -60,7 +60,7 @@ func commandsAsRoot(daemon string, opts docker.Options) column {
 	}
 }
 
-const notOwn = "the suite runs commands as root, who is not the service's own user"
+const notOwn = "commands run as root, not as the service's user"
 
 func probeProgram(t *testing.T) []byte {
 	t.Helper()

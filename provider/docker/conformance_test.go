@@ -59,26 +59,26 @@ func TestPromises(t *testing.T) {
 			{"engine", docker.Options{Transport: docker.TransportEngine}},
 		} {
 			exceptions := maps.Clone(engineExceptions)
-			maps.Copy(exceptions, conformance.NoRlimits("the Engine's exec has no limits for one command"))
+			maps.Copy(exceptions, conformance.NoRlimits("no rlimits in the Engine's exec"))
 			for _, promise := range append(conformance.Promises("changes"), conformance.Promises("walk")...) {
 				exceptions[promise] = noChanges
 			}
 			if way.opts.Transport == "" {
 				exceptions = map[string]conformance.Exception{}
 				if c.spec.User == "" {
-					exceptions["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
+					exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
 				}
 			}
 			switch {
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // image and user make no difference there
 			case way.name == opened:
-				exceptions["stop/a sandbox that is not kept is not stopped"] = conformance.Exception{
-					Reason: "only kept sandboxes can be opened", Check: stopsAll,
+				exceptions["stop/sandbox not kept cannot be stopped"] = conformance.Exception{
+					Reason: "opened sandboxes are always kept", Check: stopsAll,
 				}
 			case c.spec.Image == static:
-				exceptions["exec/a command runs as the user that is named"] = conformance.Exception{
-					Reason: "the image knows no user but by number; ErrUserNotFound", Check: noNamedUser,
+				exceptions["exec/commands run as a named user"] = conformance.Exception{
+					Reason: "no user names in the image; ErrUserNotFound", Check: noNamedUser,
 				}
 			}
 			column{
@@ -91,7 +91,7 @@ func TestPromises(t *testing.T) {
 		spec:  fumehood.Spec{Compose: project(t, twoOwnPrograms)},
 		users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
 		exceptions: map[string]conformance.Exception{
-			"errors/what the command's user may not touch is a permission error": conformance.RootMayAll,
+			"errors/forbidden file is ErrPermission": conformance.RootMayAll,
 		},
 	}.run(t, program)
 }
@@ -103,7 +103,7 @@ services:
   other: {image: fumehood-test/busybox, command: [busybox, httpd, -f, -p, "80"]}
 `
 
-// column is one column of the table of promises.
+// column is one column of docs/promises.json.
 type column struct {
 	name       string
 	spec       fumehood.Spec
@@ -210,8 +210,8 @@ func removedAfter(t *testing.T, p *docker.Provider, name string) {
 
 // engineExceptions is what the engine transport does instead of the promises that it cannot keep.
 var engineExceptions = map[string]conformance.Exception{
-	"exec/a program that a signal ended is told from one that exited": {
-		Reason: "the Engine tells a code only: exited with 128+n",
+	"exec/signals differ from exits": {
+		Reason: "Engine reports only exit code 128+n",
 		Check: func(t *testing.T, c *conformance.Case) {
 			res := c.Exec(t, c.Probe("raise", "15"))
 			if res.Outcome != fumehood.Exited || res.ExitCode != 143 || res.Signal != 0 {
@@ -219,14 +219,14 @@ var engineExceptions = map[string]conformance.Exception{
 			}
 		},
 	},
-	"exec/arguments and environment values that are not UTF-8 arrive byte for byte": {
-		Reason: "the Engine's API is JSON; ErrUnsupported",
+	"exec/non-UTF-8 arguments and variables are exact": {
+		Reason: "Engine API is JSON; ErrUnsupported",
 		Check: conformance.Refuses(func(c *conformance.Case) fumehood.Cmd {
 			return c.Probe("append", c.Path("ran"), "\xff\xfe")
 		}),
 	},
-	"start/an executable file that is no program is an error, not an exit code": {
-		Reason: "runc learns it too late: exited with 1 or 255 and runc's message on standard error",
+	"start/invalid executable is an error": {
+		Reason: "runc fails late: exit code 1 or 255, message on stderr",
 		Check: func(t *testing.T, c *conformance.Case) {
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path("text"), []byte("just text\n"), fumehood.WriteOptions{Mode: 0o755}); err != nil {
 				t.Fatal(err)
@@ -239,8 +239,8 @@ var engineExceptions = map[string]conformance.Exception{
 			}
 		},
 	},
-	"stdin/an input that fails to be read ends the command and is the caller's error": {
-		Reason: "the caller gets the error, but the Engine cannot end the exec: the program reads an end of its input and goes on",
+	"stdin/reader error ends the command and is returned": {
+		Reason: "Engine cannot end an exec: error returned, stdin ends, program runs on",
 		Check: func(t *testing.T, c *conformance.Case) {
 			broken := errors.New("the disk is gone")
 			cmd := c.Probe("cat")
@@ -249,11 +249,11 @@ var engineExceptions = map[string]conformance.Exception{
 			conformance.WantError(t, err, fumehood.ErrConfig, broken)
 		},
 	},
-	"tty/a command with a terminal has one of the size asked for, and one stream":  lateSize("31", "117", 31, 117),
-	"tty/a terminal is 24 by 80 unless told otherwise":                             lateSize("24", "80", 0, 0),
-	"end/a timeout ends the command's plain children and spares its neighbours":    unkilledTimeout,
-	"end/a timeout ends every descendant of the command and spares its neighbours": unkilledTimeout,
-	"end/cancelling ends every descendant of the command and spares its neighbours": {
+	"tty/terminal has the given size and one stream": lateSize("31", "117", 31, 117),
+	"tty/default size is 24 by 80":                   lateSize("24", "80", 0, 0),
+	"end/timeout ends plain children, nothing else":  unkilledTimeout,
+	"end/timeout ends all descendants, nothing else": unkilledTimeout,
+	"end/cancel ends all descendants, nothing else": {
 		Reason: unkilledReason,
 		Check: func(t *testing.T, c *conformance.Case) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -265,15 +265,16 @@ var engineExceptions = map[string]conformance.Exception{
 			c.Exists(t, "beat")
 			cancel()
 			_, err = p.Wait(t.Context())
-			conformance.WantError(t, err, fumehood.ErrCancelled)
+			conformance.WantError(t, err, fumehood.ErrCanceled)
 			c.Alive(t, "beat")
 			c.Stop(t, "beat")
 		},
 	},
-	"end/a kill ends every descendant of the command and spares its neighbours":                            unkilledKill,
-	"end/a command that is killed says that a signal ended it":                                             unkilledKill,
-	"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives(unkilledReason + ", and the result says Leaked"),
-	"end/leaving a stream early ends the command": {
+	"end/kill ends all descendants, nothing else":     unkilledKill,
+	"end/killed command is signaled":                  unkilledKill,
+	"end/kill by the caller is the reason of the end": unkilledKill,
+	"end/KillRest kills background children":          conformance.RestLives(unkilledReason + "; Leaked is set"),
+	"end/leaving a stream ends the command": {
 		Reason: unkilledReason,
 		Check: func(t *testing.T, c *conformance.Case) {
 			for _, err := range c.Sandbox.Stream(t.Context(), c.Probe("print", "x", probe.Then, "beat", c.Path("beat"))) {
@@ -286,12 +287,12 @@ var engineExceptions = map[string]conformance.Exception{
 			c.Stop(t, "beat")
 		},
 	},
-	"process/a signal reaches a program that waits for it":        noSignals,
-	"process/a signal ends a program that does not":               noSignals,
-	"detached/a signal reaches a detached command":                noSignals,
-	"detached/a kill ends every descendant of a detached command": unkilledKill,
-	"users/as another user files are that user's": {
-		Reason: "the Engine does not tell whose a file is: UID and GID are -1; what is new is the user's all the same",
+	"process/signals can be handled":                   noSignals,
+	"process/unhandled signals end the program":        noSignals,
+	"detached/signals can be handled":                  noSignals,
+	"detached/kill ends all descendants, nothing else": unkilledKill,
+	"users/As sets the owner of new files": {
+		Reason: "owner is right but unreported: UID and GID are -1",
 		Check: func(t *testing.T, c *conformance.Case) {
 			as := c.Sandbox.As(fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID))
 			if err := as.WriteFile(t.Context(), c.Path("dir/file"), nil, fumehood.WriteOptions{}); err != nil {
@@ -301,8 +302,8 @@ var engineExceptions = map[string]conformance.Exception{
 			ownedBy(t, c, "dir/new")
 		},
 	},
-	"users/as another user what that user may not do is a permission error": {
-		Reason: "files are read and written with the daemon's rights, whoever asks",
+	"users/As enforces the user's permissions": {
+		Reason: "file access uses the daemon's rights",
 		Check: func(t *testing.T, c *conformance.Case) {
 			if err := c.Sandbox.WriteFile(t.Context(), c.Path("private"), []byte("x"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
 				t.Fatal(err)
@@ -313,9 +314,9 @@ var engineExceptions = map[string]conformance.Exception{
 			}
 		},
 	},
-	"users/a directory that may not be read is an error of the walk, which goes on": noChanges,
-	"users/as a user who is not known everything is an error": {
-		Reason: "commands and writing are, as ErrUserNotFound; reading is done with the daemon's rights",
+	"users/walk continues past unreadable directories": noChanges,
+	"users/As with an unknown user always fails": {
+		Reason: "reads use the daemon's rights; other calls are ErrUserNotFound",
 		Check: func(t *testing.T, c *conformance.Case) {
 			as := c.Sandbox.As(c.Harness.Users.Unknown)
 			_, err := as.Exec(t.Context(), c.Probe("id"))
@@ -326,8 +327,8 @@ var engineExceptions = map[string]conformance.Exception{
 			}
 		},
 	},
-	"users/a description tells whose a file is": {
-		Reason: "the Engine does not tell; UID and GID are -1",
+	"users/stat reports the owner": {
+		Reason: "owner is unreported: UID and GID are -1",
 		Check: func(t *testing.T, c *conformance.Case) {
 			for _, p := range []string{c.Dir, c.Path("here")} {
 				if info, err := c.Sandbox.Stat(t.Context(), p); err != nil || info.UID != -1 || info.GID != -1 {
@@ -336,8 +337,8 @@ var engineExceptions = map[string]conformance.Exception{
 			}
 		},
 	},
-	"users/a file is given to the owner that is named, where the kernel lets the user": {
-		Reason: "a file that is written is, whoever asks, with the daemon's rights; Chown is ErrUnsupported",
+	"users/file gets the named owner if permitted": {
+		Reason: "writes set any owner with the daemon's rights; Chown is ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			opts := fumehood.WriteOptions{Owner: fmt.Sprintf("%d:%d", c.Harness.Users.UID, c.Harness.Users.GID)}
 			for range 2 { // created, then replaced
@@ -349,11 +350,11 @@ var engineExceptions = map[string]conformance.Exception{
 			conformance.WantError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), "0:0"), fumehood.ErrUnsupported)
 		},
 	},
-	"users/a link is given to the owner, not what it points to":                                      noChanges,
-	"users/a directory is given to the owner with all that is in it, and what links point to is not": noChanges,
-	"users/giving a file to an owner who is not known is an error":                                   noChanges,
-	"errors/what the command's user may not touch is a permission error": {
-		Reason: "files are read and written with the daemon's rights",
+	"users/chown changes a link, not its target":    noChanges,
+	"users/chown changes trees but no link targets": noChanges,
+	"users/chown to an unknown owner is an error":   noChanges,
+	"errors/forbidden file is ErrPermission": {
+		Reason: "file access uses the daemon's rights",
 		Check: func(t *testing.T, c *conformance.Case) {
 			c.Write(t, "secret", "x")
 			if got := c.Read(t, "secret"); got != "x" {
@@ -367,7 +368,7 @@ var engineExceptions = map[string]conformance.Exception{
 		},
 	},
 	"errors/devices are never opened": {
-		Reason: "the Engine does not see what is mounted while a container runs, as /dev, /proc and /sys; ErrUnsupported",
+		Reason: "Engine does not see mounts such as /dev, /proc and /sys; ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			for _, p := range []string{"/dev/null", "/proc/1/environ", "/sys/kernel"} {
 				_, err := c.Sandbox.ReadFile(t.Context(), p, fumehood.ReadOptions{})
@@ -376,8 +377,8 @@ var engineExceptions = map[string]conformance.Exception{
 			}
 		},
 	},
-	"links/a link of a loop is described as any other": {
-		Reason: "the Engine follows it; ErrNotFound",
+	"links/stat works on looping links": {
+		Reason: "Engine follows the link; ErrNotFound",
 		Check: func(t *testing.T, c *conformance.Case) {
 			c.Run(t, "link", "b", c.Path("a"), probe.Then, "link", "a", c.Path("b"))
 			_, err := c.Sandbox.Stat(t.Context(), c.Path("a"))
@@ -388,7 +389,7 @@ var engineExceptions = map[string]conformance.Exception{
 
 // noChanges is the exception for changes that the Engine's archive API does not support.
 var noChanges = conformance.Exception{
-	Reason: "the Engine can do no more than send and take archives; ErrUnsupported",
+	Reason: "Engine only transfers archives; ErrUnsupported",
 	Check: func(t *testing.T, c *conformance.Case) {
 		c.Write(t, "file", "x")
 		dir, file := c.Path("new"), c.Path("file")
@@ -427,11 +428,11 @@ func ownedBy(t *testing.T, c *conformance.Case, name string) {
 	c.Succeed(t, cmd)
 }
 
-const unkilledReason = "the Engine cannot end an exec: its processes run on until the sandbox is closed"
+const unkilledReason = "Engine cannot end an exec: processes run until close"
 
 var (
 	unkilledTimeout = conformance.Exception{
-		Reason: unkilledReason + ", and the result says Leaked",
+		Reason: unkilledReason + "; Leaked is set",
 		Check: func(t *testing.T, c *conformance.Case) {
 			res := c.TimeOut(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")),
 				func(res *fumehood.Result) bool { return res.Stdout.Total > 0 })
@@ -443,7 +444,7 @@ var (
 		},
 	}
 	unkilledKill = conformance.Exception{
-		Reason: unkilledReason + ", and the result says lost and Leaked",
+		Reason: unkilledReason + "; outcome lost, Leaked is set",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("print", "ready", probe.Then, "beat", c.Path("beat")))
 			for _, err := range p.Events() { // output in transit is lost when the exec is given up
@@ -465,7 +466,7 @@ var (
 		},
 	}
 	noSignals = conformance.Exception{
-		Reason: "the Engine cannot signal an exec; ErrUnsupported",
+		Reason: "Engine cannot signal an exec; ErrUnsupported",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("wait", c.Path("go")))
 			conformance.WantError(t, p.Signal(t.Context(), 15), fumehood.ErrUnsupported)
@@ -480,7 +481,7 @@ var (
 // lateSize is the exception for an Engine before 23.0, which sets a terminal's first size just after the start.
 func lateSize(wantRows, wantCols string, rows, cols uint16) conformance.Exception {
 	return conformance.Exception{
-		Reason: "an Engine before 23.0 sets the first size just after the start",
+		Reason: "Engine before 23.0 sets the size after the start",
 		Check: func(t *testing.T, c *conformance.Case) {
 			cmd := c.Probe("tty", wantRows, wantCols, probe.Then, "printerr", "to err")
 			cmd.TTY, cmd.Rows, cmd.Cols = true, rows, cols

@@ -17,13 +17,13 @@ func TestPublishedPorts(t *testing.T) {
 		asked []fumehood.Port
 		hosts []int // nil if the Engine has not published one
 	}{
-		"chosen by the Engine before fixed": {[]fumehood.Port{{Container: 80}, {Host: 4444, Container: 80}}, []int{32768, 4444}},
-		"fixed before chosen by the Engine": {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}}, []int{4444, 32768}},
-		"several at one":                    {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}, {Container: 90}, {Container: 80}}, []int{4444, 32768, 32769, 32768}},
-		"each of its own":                   {[]fumehood.Port{{Container: 80}, {Container: 80}}, []int{4444, 32768}},
-		"of another protocol":               {[]fumehood.Port{{Container: 80, Protocol: fumehood.ProtocolUDP}}, []int{32770}},
-		"not published":                     {[]fumehood.Port{{Container: 80}, {Host: 5555, Container: 80}}, nil},
-		"not published at all":              {[]fumehood.Port{{Container: 91}}, nil},
+		"chosen before fixed":  {[]fumehood.Port{{Container: 80}, {Host: 4444, Container: 80}}, []int{32768, 4444}},
+		"fixed before chosen":  {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}}, []int{4444, 32768}},
+		"several at one":       {[]fumehood.Port{{Host: 4444, Container: 80}, {Container: 80}, {Container: 90}, {Container: 80}}, []int{4444, 32768, 32769, 32768}},
+		"each of its own":      {[]fumehood.Port{{Container: 80}, {Container: 80}}, []int{4444, 32768}},
+		"of another protocol":  {[]fumehood.Port{{Container: 80, Protocol: fumehood.ProtocolUDP}}, []int{32770}},
+		"not published":        {[]fumehood.Port{{Container: 80}, {Host: 5555, Container: 80}}, nil},
+		"not published at all": {[]fumehood.Port{{Container: 91}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := publishedPorts(c.asked, published)

@@ -50,7 +50,7 @@ func TestGuest_mountedOver(t *testing.T) {
 	tier.NeedDocker(t)
 	lies := forged(t)
 	const own = ".fumehood"
-	quick := []string{"through proc", "through a volume that others change", "after a restart", "a volume in a folder"}
+	quick := []string{"through proc", "through a shared volume", "after a restart", "a volume in a folder"}
 	for name, c := range map[string]struct {
 		image   []string // additional files of the image
 		links   []string // in the project's folder: name, target
@@ -59,7 +59,7 @@ func TestGuest_mountedOver(t *testing.T) {
 		passes  bool
 	}{
 		"through proc": {image: []string{"x", "-> /proc/self/root/" + own}, project: "volumes: ['./evil:/x/guest:ro']"},
-		"through another process of proc": {
+		"through proc/1": {
 			image: []string{"x", "-> /proc/1/root/" + own}, project: "volumes: ['./evil:/x/guest:ro']",
 		},
 		"through a thread of proc": {
@@ -76,28 +76,28 @@ func TestGuest_mountedOver(t *testing.T) {
 		"inside a mount at sys": {
 			links: []string{"sys/l", "/" + own}, project: "volumes: ['./sys:/sys:ro', './evil:/sys/l/guest:ro']",
 		},
-		"by the hosts of a service with the same network": {
+		"by hosts of a shared network": {
 			links: []string{"etc/hosts", "/" + own + "/guest"},
 			project: "network_mode: 'service:swap'\n    volumes: ['./etc:/etc:ro']\n    depends_on: {swap: {condition: service_healthy}}\n  swap:\n    image: IMAGE\n" +
 				"    entrypoint: [/bin/sh, -c, 'cat /evil >/etc/hosts; chmod 755 /etc/hosts; touch /done; sleep 1000']\n    volumes: ['./evil:/evil:ro']\n" +
 				"    healthcheck: {test: [CMD, /bin/busybox, test, -e, /done], interval: 200ms, retries: 100}",
 		},
 		"through dev": {image: []string{"x", "-> /dev/fd/../root/" + own}, project: "volumes: ['./evil:/x/guest:ro']"},
-		"a volume over the host's folder": {
+		"a volume over the host folder": {
 			image: []string{"x", "-> /proc/self/root/" + own}, project: "volumes: ['vol:/x/host']\nvolumes: {vol: {}}",
 		},
-		"a tmpfs over the guest's folder": {
+		"a tmpfs over the guest folder": {
 			image:   []string{"x", "-> /proc/self/root/" + own},
 			project: "tmpfs: [\"/x:exec\"]\n    entrypoint: [/bin/sh, -c, 'cat /evil >/.fumehood/guest; chmod 755 /.fumehood/guest; sleep 1000']\n    volumes: ['./evil:/evil:ro']",
 		},
-		"by a link in the project's folder": {
+		"by a link in the project": {
 			links: []string{"dir/m", "/proc/self/root/" + own}, project: "volumes: ['./dir:/v:ro', './evil:/v/m/guest:ro']",
 		},
-		"by a link from the image into a volume": {
+		"by an image's link to a volume": {
 			image:   []string{"x", "-> /v/l", "v/", "", "v/l", "-> /" + own},
 			project: "volumes: ['vol:/v', './evil:/x/guest:ro']\n    depends_on: {swap: {condition: service_completed_successfully}}\n  swap:\n    image: IMAGE\n    command: [/bin/sh, -c, 'rm /v/l; mkdir /v/l']\n    volumes: ['vol:/v']\nvolumes: {vol: {}}",
 		},
-		"through a volume that others change": {
+		"through a shared volume": {
 			project: "volumes: ['vol:/v', './evil:/v/l/guest:ro']\n    depends_on: {swap: {condition: service_completed_successfully}}\n  swap:\n    image: IMAGE\n    command: [/bin/sh, -c, 'rm -rf /v/l; ln -s /.fumehood /v/l']\n    volumes: ['vol:/v']\nvolumes: {vol: {}}",
 		},
 		"after a restart": {

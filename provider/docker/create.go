@@ -144,6 +144,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	for _, env := range sb.loaded.Variables() {
 		sb.rec.Hide(env)
 	}
+	sb.p.logUnset(sb.spec, sb.loaded.Unset())
 	if sb.loaded.AsksForRuntime() {
 		if _, err := sb.p.runtimes(ctx); err != nil { // needed to check that a requested runtime isolates no less than the default
 			return "", err
@@ -155,6 +156,13 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	sources, err := sb.loaded.Sources()
 	if err != nil {
 		return "", err
+	}
+	for service, refs := range sb.loaded.Mounted() {
+		for _, ref := range refs {
+			if _, _, err := sb.p.builtin(ref); err != nil {
+				return "", inService(err, service)
+			}
+		}
 	}
 	var images map[string]prepared
 	if sb.spec.Images != nil {

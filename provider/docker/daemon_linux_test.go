@@ -194,7 +194,7 @@ func TestDaemon_hangs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		began := time.Now()
 		err := call(ctx)
-		if !errors.Is(err, fumehood.ErrCancelled) && !isOurs(err) || err == nil {
+		if !errors.Is(err, fumehood.ErrCanceled) && !isOurs(err) || err == nil {
 			t.Errorf("%s: got %v", what, err)
 		}
 		if took := time.Since(began); took > time.Minute { // includes the removal, which has a timeout of 5 s
@@ -204,7 +204,7 @@ func TestDaemon_hangs(t *testing.T) {
 	}
 	began := time.Now()
 	err := sb.Close(t.Context())
-	if !isOurs(err) && !errors.Is(err, fumehood.ErrCancelled) || !strings.Contains(err.Error(), sb.Info().Name) {
+	if !isOurs(err) && !errors.Is(err, fumehood.ErrCanceled) || !strings.Contains(err.Error(), sb.Info().Name) {
 		t.Errorf("a removal that the daemon does not answer: %v", err)
 	}
 	if took := time.Since(began); took > time.Minute {

@@ -49,7 +49,7 @@ type udpClient struct {
 const (
 	// talkIdle is how long a silent client is kept; the same as in Docker's own forwarding of published ports.
 	talkIdle = 90 * time.Second
-	// At most mostQueued datagrams with mostHeld bytes in total wait for a client's talk to begin, or for a slow guest.
+	// mostQueued datagrams, with mostHeld bytes in total, may wait for a client's talk to begin, or for a slow guest.
 	// More are dropped, as they are for a program that receives its datagrams slowly.
 	mostQueued = 256
 	mostHeld   = 256 << 10

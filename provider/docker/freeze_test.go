@@ -84,7 +84,7 @@ func TestExec_containerPaused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	began := time.Now()
-	if _, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrCancelled) {
+	if _, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrCanceled) {
 		t.Errorf("a call: %v", err)
 	}
 	if err := running.Kill(t.Context()); err != nil {

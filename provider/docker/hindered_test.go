@@ -31,12 +31,12 @@ func TestExec_guestHindered(t *testing.T) {
 		script string // run by root in the background until the sandbox is removed
 		file   bool   // reads a file instead of running a command
 	}{
-		"stopped":                            {user: "tester", script: "kill -STOP $(guests 1000); echo done"},
-		"stopped, beside an own program":     {own: true, user: "tester", script: "kill -STOP $(guests 1000); echo done"},
-		"stopped, of the own program's user": {own: true, script: "sleep 1; echo done; kill -STOP $(guests 0)"},
-		"stopped for a while":                {user: "tester", script: "g=$(guests 1000); kill -STOP $g; echo done; sleep 32; kill -CONT $g"},
-		"stopped, and a file":                {user: "tester", script: "kill -STOP $(guests 1000); echo done", file: true},
-		"killed, and each that comes":        {user: "tester", script: "echo done; while :; do kill -9 $(guests 1000); done 2>/dev/null"},
+		"stopped":                        {user: "tester", script: "kill -STOP $(guests 1000); echo done"},
+		"stopped, beside an own program": {own: true, user: "tester", script: "kill -STOP $(guests 1000); echo done"},
+		"stopped, the program's user":    {own: true, script: "sleep 1; echo done; kill -STOP $(guests 0)"},
+		"stopped for a while":            {user: "tester", script: "g=$(guests 1000); kill -STOP $g; echo done; sleep 32; kill -CONT $g"},
+		"stopped, and a file":            {user: "tester", script: "kill -STOP $(guests 1000); echo done", file: true},
+		"killed, and each that comes":    {user: "tester", script: "echo done; while :; do kill -9 $(guests 1000); done 2>/dev/null"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

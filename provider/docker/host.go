@@ -111,7 +111,7 @@ func (s *service) checkUnended(ctx context.Context) error {
 	return &fumehood.Error{
 		Class: class,
 		Err:   errors.New("its container was started again: a program in it may have replaced the guest, so commands there cannot be trusted"),
-		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (Cmd.ViaEngine, or --transport engine)",
+		Hint:  "keep the service from ending, for example by depends_on with a condition, or have the Engine run the command (--transport engine)",
 	}
 }
 

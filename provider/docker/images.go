@@ -13,7 +13,11 @@ import (
 // Concurrent starts of sandboxes with the same missing image cause one pull. A built-in image is built if it is missing
 // or out of date.
 func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
-	if source, is := p.builtin(ref); is {
+	source, is, err := p.builtin(ref)
+	if err != nil {
+		return engine.Image{}, err
+	}
+	if is {
 		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, nil)
 		return built[source.Service].Image, err
 	}

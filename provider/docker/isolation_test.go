@@ -141,7 +141,7 @@ func TestIsolation_egress(t *testing.T) {
 		{"internal networks", isolated, []string{"box", "beside"}, false},
 		{"egress to the internet", isolated + "x-fumehood: {egress: internet}\n", []string{"box", "beside"}, true},
 		{
-			"an internal network in spite of egress", isolated + "networks: {default: {internal: true}}\nx-fumehood: {egress: internet}\n",
+			"internal in spite of egress", isolated + "networks: {default: {internal: true}}\nx-fumehood: {egress: internet}\n",
 			[]string{"box", "beside"},
 			false,
 		},

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/seccomp"
 )
@@ -47,6 +48,16 @@ func (p *Provider) logLoosened(spec fumehood.Spec) {
 	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == fumehood.NoLimit, "pids": spec.Limits.PIDs == fumehood.NoLimit} {
 		if lifted {
 			log.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
+		}
+	}
+}
+
+// logUnset logs the variables that a project's files use although they are not set, each place once for all sandboxes
+// of the provider.
+func (p *Provider) logUnset(spec fumehood.Spec, unset []compose.Unset) {
+	for _, u := range unset {
+		if _, logged := p.unsetLogged.LoadOrStore([2]string{u.Name, u.At}, true); !logged {
+			p.loggerOf(spec).Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
 		}
 	}
 }

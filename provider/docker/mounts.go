@@ -27,7 +27,7 @@ func (p *Provider) checkMounts(spec fumehood.Spec) ([]wire.FileID, error) {
 		if why != "" && !spec.AllowUnsafe {
 			return nil, &fumehood.Error{
 				Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: fmt.Errorf("this is not safe: %s", why),
-				Hint: "mount another path, or allow it with AllowUnsafe, --allow-unsafe",
+				Hint: "mount another path, or allow it (--allow-unsafe)",
 			}
 		}
 		if err != nil {

@@ -54,7 +54,7 @@ func (d *rawDaemon) guestVolumeOf(version string) (name string, labels map[strin
 func TestGuest_poisoned(t *testing.T) {
 	t.Parallel()
 	const mark = "poison"
-	quick := []string{"image_by_name", "volume_written_to", "another_volume_with_copied_labels", "image_whose_folder_of_the_guest_is_a_link", "image_with_a_volume_at_a_link"}
+	quick := []string{"image_by_name", "volume_written_to", "other_volume_copied_labels", "image_with_guest_folder_link", "image_with_a_volume_at_a_link"}
 	old := map[string]string{"fumehood.cache": "guest", "fumehood.made": "2001-02-03T04:05:06Z", "fumehood.owner": "v1 a b c 1 1"}
 	for name, poison := range map[string]func(d *rawDaemon, version, guest string, start func(image string)) (image string){
 		"image_by_name": func(d *rawDaemon, version, guest string, _ func(string)) string {
@@ -85,7 +85,7 @@ func TestGuest_poisoned(t *testing.T) {
 			d.write(volume, guest)
 			return busybox
 		},
-		"another_volume_with_copied_labels": func(d *rawDaemon, version, guest string, start func(string)) string {
+		"other_volume_copied_labels": func(d *rawDaemon, version, guest string, start func(string)) string {
 			start(busybox)
 			volume, labels := d.guestVolumeOf(version)
 			d.ask("DELETE", "/volumes/"+volume, nil, nil)
@@ -103,7 +103,7 @@ func TestGuest_poisoned(t *testing.T) {
 		"image_with_a_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest)
 		},
-		"image_whose_folder_of_the_guest_is_a_link": func(d *rawDaemon, version, guest string, _ func(string)) string {
+		"image_with_guest_folder_link": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			d.importImage("fumehood-test/poison", version, tree(
 				d.t, "bin/", "", "bin/busybox", busyboxProgram(d), "bin/sh", "-> busybox", "bin/tail", "-> busybox", "l/", "", "fh/", "", "fh/guest", guest, "l/link", "-> /fh", ".fumehood", "-> /l/link",
 			), "ENV PATH=/bin")
@@ -112,13 +112,13 @@ func TestGuest_poisoned(t *testing.T) {
 		"image_with_a_volume_of_a_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest, "VOLUME /.fumehood")
 		},
-		"image_with_a_volume_over_the_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
+		"image_with_volume_over_guest": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest, "VOLUME /.fumehood/guest")
 		},
 		"image_with_a_volume_at_a_link": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest, "VOLUME /link")
 		},
-		"image_with_a_volume_through_a_volume": func(d *rawDaemon, version, guest string, _ func(string)) string {
+		"image_with_volume_in_volume": func(d *rawDaemon, version, guest string, _ func(string)) string {
 			return imageWith(d, version, guest, "VOLUME /dir", "VOLUME /dir/link")
 		},
 	} {
@@ -152,7 +152,7 @@ func TestGuest_poisoned(t *testing.T) {
 				t.Fatal(err)
 			case err != nil:
 				t.Log(err) // such an image is rejected
-			case name == "image_whose_folder_of_the_guest_is_a_link":
+			case name == "image_with_guest_folder_link":
 				t.Error("the sandbox started, although the link decides which program is the guest")
 			case res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() == mark:
 				t.Errorf("%s with code %d, and the guest ends with %q", res.Outcome, res.ExitCode, res.Stdout.Text())
@@ -164,7 +164,7 @@ func TestGuest_poisoned(t *testing.T) {
 // An image can give its containers any label. The description of a sandbox must come only from its own labels.
 func TestOpen_imageLabels(t *testing.T) {
 	t.Parallel()
-	name := "labelled-" + strings.ToLower(rand.Text()[:8])
+	name := "labeled-" + strings.ToLower(rand.Text()[:8])
 	d := newRawDaemon(t)
 	d.importImage("fumehood-test/foreign", name, tree(t, "x", ""), `LABEL "fumehood.label.task"="another"`, `LABEL "fumehood.label.own"="another"`)
 	p := newProvider(t, docker.Options{})

@@ -192,7 +192,11 @@ func (p *Provider) planImage(plan *imagePlan, w want, service string, user *node
 	if n != nil && n != user {
 		return n, nil
 	}
-	if s, is := p.builtin(w.ref); is && n == nil {
+	s, is, err := p.builtin(w.ref)
+	switch {
+	case err != nil:
+		return nil, inService(err, service)
+	case is && n == nil:
 		return p.planBuild(plan, s)
 	}
 	if n = plan.pulls[w]; n == nil {
@@ -316,7 +320,7 @@ func inService(err error, service string) error {
 	case errors.As(err, &known):
 		e = *known
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e.Class = fumehood.ErrCancelled
+		e.Class = fumehood.ErrCanceled
 	}
 	e.Service = cmp.Or(e.Service, service)
 	return &e

@@ -59,7 +59,7 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 		return nil, err
 	}
 	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
-		return nil, &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: err}
+		return nil, &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
 	if err = p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
 		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", unsafe)
 		return nil
 	}
-	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrConfig, Err: unsafe, Hint: "or allow it with AllowUnsafe, --allow-unsafe"}
+	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
 }
 
 // read reads the Dockerfile and determines its path in the context.
@@ -284,6 +284,20 @@ func (p *Provider) findBuilt(ctx context.Context, b *imageBuild, inputs string) 
 	return prepared{image, tags[0]}, nil
 }
 
+// title names the build in progress reports: PROJECT/SERVICE or PROJECT/DOCKERFILE, by the name of the project's
+// folder, or the name of a built-in image.
+func (b *imageBuild) title() string {
+	s := b.source
+	if s.Project == "" {
+		return s.Service
+	}
+	name := s.Service
+	if name == compose.DefaultService && filepath.IsAbs(s.Build.Dockerfile) { // compose.Load makes such a project of a Dockerfile
+		name = filepath.Base(s.Build.Dockerfile)
+	}
+	return filepath.Base(s.Project) + "/" + name
+}
+
 // tags returns the image's names in the daemon. The first is derived from its content. The project's own names are not
 // included, because other images may have them.
 func (b *imageBuild) tags(inputs string) []string {
@@ -329,14 +343,14 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	if len(names) > 0 {
 		var err error
 		if dockerfile, err = b.dockerfile.Renamed(names); err != nil {
-			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrConfig, Err: err}
+			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrFile, Err: err}
 		}
 		build.Dockerfile = addedDockerfile
 	}
 	return buildcontext.Send(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree}, func(content io.Reader) error {
 		build.Context = content
 		_, err := p.engine.Build(ctx, build, func(step string) {
-			p.opts.Progress(Progress{Image: b.source.Service, Status: step, Build: true})
+			p.opts.Progress(Progress{Image: b.title(), Status: step, Build: true})
 		})
 		return err
 	})

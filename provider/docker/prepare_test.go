@@ -328,17 +328,17 @@ func TestBuilderFor(t *testing.T) {
 		buildKit         bool
 		says             string
 	}{
-		"BuildKit where there is one":              {server: old, buildKit: true},
-		"the Engine without BuildKit":              {server: podman},
-		"the Engine where that is asked for":       {server: young, classic: true},
-		"a mount":                                  {d: mount, server: old, buildKit: true},
-		"a mount without BuildKit":                 {d: mount, server: podman, says: "needs BuildKit, which is not available: line 3: RUN --mount"},
-		"secrets without BuildKit":                 {server: podman, secrets: true, says: "secrets"},
-		"a heredoc":                                {d: heredoc, server: young, buildKit: true},
-		"a heredoc and an old BuildKit":            {d: heredoc, server: old, says: "line 2 of the Dockerfile is a heredoc"},
-		"a heredoc and a BuildKit that is fetched": {d: asking, server: old, buildKit: true},
-		"another's syntax without BuildKit":        {d: buildcontext.Dockerfile{Syntax: "my/own"}, server: podman, says: "the syntax my/own"},
-		"Docker's syntax without BuildKit":         {d: buildcontext.Dockerfile{Syntax: "docker/dockerfile:1.4"}, server: podman},
+		"BuildKit where there is one":   {server: old, buildKit: true},
+		"the Engine without BuildKit":   {server: podman},
+		"the Engine, if asked for":      {server: young, classic: true},
+		"a mount":                       {d: mount, server: old, buildKit: true},
+		"a mount without BuildKit":      {d: mount, server: podman, says: "needs BuildKit, which is not available: line 3: RUN --mount"},
+		"secrets without BuildKit":      {server: podman, secrets: true, says: "secrets"},
+		"a heredoc":                     {d: heredoc, server: young, buildKit: true},
+		"a heredoc and an old BuildKit": {d: heredoc, server: old, says: "line 2 of the Dockerfile is a heredoc"},
+		"a heredoc, BuildKit fetched":   {d: asking, server: old, buildKit: true},
+		"another's syntax, no BuildKit": {d: buildcontext.Dockerfile{Syntax: "my/own"}, server: podman, says: "the syntax my/own"},
+		"Docker's syntax, no BuildKit":  {d: buildcontext.Dockerfile{Syntax: "docker/dockerfile:1.4"}, server: podman},
 	} {
 		got, err := builderFor(c.d, c.secrets, c.server, c.classic)
 		if got != c.buildKit || (err != nil) != (c.says != "") || err != nil && (!errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.says)) {
@@ -536,7 +536,7 @@ func TestBuild_canceled(t *testing.T) {
 			"compose.yaml": "services: {web: {build: {context: ., labels: {fumehood-test: " + b.mark + "}}}}\n",
 		})
 		_, err := b.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}})
-		if !errors.Is(err, fumehood.ErrCancelled) {
+		if !errors.Is(err, fumehood.ErrCanceled) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(time.Unix(0, seen.Load())); seen.Load() == 0 || took > 10*time.Second {

@@ -1,5 +1,14 @@
 // Package docker is the provider that runs sandboxes as Compose projects on a Docker Engine, version 20.10 or newer. It
 // uses the Compose SDK in process, and needs no docker binary.
+//
+//	func main() {
+//		docker.RunReaper() // first: this process may be a reaper
+//		p, err := docker.New(ctx, docker.Options{})
+//		...
+//		defer p.Close(ctx) // also if all sandboxes are closed: it ends the reaper and the connections
+//		sb, err := p.Start(ctx, fumehood.Spec{Image: "python:3.12-slim"}) // pulls a missing image
+//		...
+//	}
 package docker
 
 import (
@@ -39,7 +48,7 @@ type Options struct {
 	Transport Transport
 	// DefaultImage is used if a spec names no image. Empty means the constant DefaultImage.
 	DefaultImage string
-	// StrictPrereqs makes an Engine older than 24.0.6 an error. Otherwise it causes a warning.
+	// StrictPrereqs makes an Engine older than 24.0.6 an error. Otherwise it causes a warning, once a day.
 	StrictPrereqs bool
 	// NoSockets reaches guests only through the daemon, and mounts no sockets of the host. It is slower.
 	NoSockets bool
@@ -103,7 +112,7 @@ const (
 // Progress is one step of pulling or building an image.
 type Progress struct {
 	Build          bool   // Status is the build step that has begun; Layer, Current and Total are not set
-	Image          string // the image's reference, or the service whose image is built
+	Image          string // the image's reference; of a build PROJECT/SERVICE or PROJECT/DOCKERFILE, or a built-in image
 	Layer          string // the layer's short ID; empty for the image as a whole
 	Status         string // "Downloading", "Pull complete" ...
 	Current, Total int64  // bytes; Total is 0 if unknown
@@ -138,6 +147,7 @@ type Provider struct {
 	admission *admission
 
 	seccompLogged sync.Once
+	unsetLogged   sync.Map // variables that are not set, by name and place
 
 	mu         sync.Mutex
 	held       map[string]*sandbox       // by name: started by this provider and not yet removed
@@ -200,7 +210,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		held: map[string]*sandbox{}, volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {
-		err = p.checkEngine()
+		err = p.checkEngine(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -209,22 +219,6 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	p.findStateDir()
 	p.watch = p.engine.Watch(ctx, owner.LabelOwner+"="+self.String())
 	return p, nil
-}
-
-// checkEngine logs a warning about an old Engine, or returns an error with StrictPrereqs.
-func (p *Provider) checkEngine() error {
-	if !engine.VersionLess(p.server.Version, engine.GoodEngine) {
-		return nil
-	}
-	reason := fmt.Sprintf("Docker Engine %s is older than %s", p.server.Version, engine.GoodEngine)
-	if p.opts.StrictPrereqs {
-		return &fumehood.Error{
-			Op: "check prerequisites", Class: fumehood.ErrConfig, Err: errors.New(reason),
-			Hint: "upgrade the Engine, or run without strict prerequisites",
-		}
-	}
-	p.opts.Logger.Warn(reason+": it works, but lacks later fixes of its isolation", "endpoint", p.engine.Endpoint())
-	return nil
 }
 
 // Name returns "docker".
@@ -307,13 +301,13 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 	return sb, nil
 }
 
-// within adds the operation to err. If ctx has ended, the class is ErrCancelled, or ErrUnavailable if the provider was
+// within adds the operation to err. If ctx has ended, the class is ErrCanceled, or ErrUnavailable if the provider was
 // closed. trouble is errors of the cleanup, which are appended.
 func within(ctx context.Context, op string, err error, trouble ...error) error {
 	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
 	var known *fumehood.Error
 	if ctx.Err() != nil {
-		e.Class, e.Err = fumehood.ErrCancelled, fumehood.Ended(ctx)
+		e.Class, e.Err = fumehood.ErrCanceled, fumehood.Ended(ctx)
 		if cause := context.Cause(ctx); cause == errProviderClosed { //nolint:errorlint // the cause itself: the caller has canceled nothing
 			e.Class, e.Err = fumehood.ErrUnavailable, cause
 		}
@@ -339,7 +333,7 @@ func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 		return &fumehood.Error{
 			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig,
 			Err:  fmt.Errorf("a limit of %d processes is below the minimum of %d: the guest's own threads count too", n, minPIDs),
-			Hint: "raise Limits.PIDs, or limit commands with Rlimits.Processes",
+			Hint: "raise the limit (--pids), or limit the processes of each command (--ulimit nproc=N)",
 		}
 	}
 	switch spec.Network.Mode {

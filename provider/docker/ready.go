@@ -9,6 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/provider"
 )
 
 const (
@@ -138,7 +139,7 @@ func (s *service) guard(ctx, guarding context.Context, c engine.State) error {
 		}
 		op := s.phase(c, state)
 		if state.Deaths == deaths {
-			return s.failing(ctx, c, op, fumehood.ErrUnavailable, "it is unhealthy")
+			return &provider.Unhealthy{Service: s.Name, Err: s.failing(ctx, c, op, fumehood.ErrUnavailable, "it is unhealthy")}
 		}
 		if state.Exit == 0 && !s.commanded() || s.restarts(ctx, c) {
 			deaths = state.Deaths

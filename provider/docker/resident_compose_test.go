@@ -121,8 +121,8 @@ func TestOpen_projectServices(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	err := p.Logs(ctx, name, "web", provider.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
-	if !errors.Is(err, fumehood.ErrCancelled) {
-		t.Errorf("followed until cancelled: %v", err)
+	if !errors.Is(err, fumehood.ErrCanceled) {
+		t.Errorf("followed until canceled: %v", err)
 	}
 }
 

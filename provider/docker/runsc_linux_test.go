@@ -158,7 +158,7 @@ func BenchmarkRunsc_Exec(b *testing.B) {
 	}
 }
 
-// TestRunsc_Promises is the column of gVisor in the table of promises. gVisor keeps all of them.
+// TestRunsc_Promises is the column of gVisor in docs/promises.json. gVisor keeps all of them.
 func TestRunsc_Promises(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)

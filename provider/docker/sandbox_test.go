@@ -55,22 +55,22 @@ func TestSandbox_defaults(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
 	for what, c := range map[string]struct{ script, want string }{
-		"only the loopback device":         {"tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo"},
-		"no route":                         {"tail -n +2 /proc/net/route | wc -l", "0"},
-		"no new privileges":                {"grep NoNewPrivs /proc/self/status | cut -f2", "1"},
-		"seccomp filters":                  {"grep ^Seccomp: /proc/self/status | cut -f2", "2"},
-		"a small capability set":           {"grep CapEff /proc/self/status | cut -f2", "00000000000004fb"},
-		"and no more for what it starts":   {"grep CapBnd /proc/self/status | cut -f2", "00000000000004fb"},
-		"the guest is the main process":    {"tr '\\0' ' ' < /proc/1/cmdline", compose.GuestProgram + " serve"},
-		"the guest cannot be written to":   {"touch /.fumehood/x 2>/dev/null && echo yes || echo no", "no"},
-		"the guest cannot be removed":      {"rm -rf /.fumehood/guest 2>/dev/null; test -e /.fumehood/guest && echo there", "there"},
-		"no daemon's socket":               {"ls /var/run/docker.sock /run/docker.sock 2>/dev/null | wc -l", "0"},
-		"device nodes cannot be made":      {"mknod /tmp/sda b 8 0 2>/dev/null && echo yes || echo no", "no"},
-		"the host's name is not ours":      {"test $(hostname) != " + hostname(t) + " && echo ok", "ok"},
-		"raw sockets cannot be opened":     {`python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)' 2>/dev/null && echo yes || echo no`, "no"},
-		"kernel settings are read-only":    {"echo 1 > /proc/sys/kernel/panic 2>/dev/null && echo yes || echo no", "no"},
-		"mounting is refused":              {"mount -t tmpfs x /mnt 2>/dev/null && echo yes || echo no", "no"},
-		"the guest reaps what is orphaned": {"sh -c 'sleep 0 &'; sleep 0.3; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", "0"},
+		"only the loopback device":       {"tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo"},
+		"no route":                       {"tail -n +2 /proc/net/route | wc -l", "0"},
+		"no new privileges":              {"grep NoNewPrivs /proc/self/status | cut -f2", "1"},
+		"seccomp filters":                {"grep ^Seccomp: /proc/self/status | cut -f2", "2"},
+		"a small capability set":         {"grep CapEff /proc/self/status | cut -f2", "00000000000004fb"},
+		"and no more for what it starts": {"grep CapBnd /proc/self/status | cut -f2", "00000000000004fb"},
+		"the guest is the main process":  {"tr '\\0' ' ' < /proc/1/cmdline", compose.GuestProgram + " serve"},
+		"the guest cannot be written to": {"touch /.fumehood/x 2>/dev/null && echo yes || echo no", "no"},
+		"the guest cannot be removed":    {"rm -rf /.fumehood/guest 2>/dev/null; test -e /.fumehood/guest && echo there", "there"},
+		"no daemon's socket":             {"ls /var/run/docker.sock /run/docker.sock 2>/dev/null | wc -l", "0"},
+		"device nodes cannot be made":    {"mknod /tmp/sda b 8 0 2>/dev/null && echo yes || echo no", "no"},
+		"the host's name is not ours":    {"test $(hostname) != " + hostname(t) + " && echo ok", "ok"},
+		"raw sockets cannot be opened":   {`python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)' 2>/dev/null && echo yes || echo no`, "no"},
+		"kernel settings are read-only":  {"echo 1 > /proc/sys/kernel/panic 2>/dev/null && echo yes || echo no", "no"},
+		"mounting is refused":            {"mount -t tmpfs x /mnt 2>/dev/null && echo yes || echo no", "no"},
+		"the guest reaps orphans":        {"sh -c 'sleep 0 &'; sleep 0.3; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", "0"},
 	} {
 		if got := strings.TrimSpace(sh(t, sb, c.script)); got != c.want {
 			t.Errorf("%s: got %q, want %q", what, got, c.want)
@@ -148,7 +148,7 @@ func TestLimits_enforced(t *testing.T) {
 			t.Errorf("got %+v, %v", res, err)
 		}
 	})
-	t.Run("a kill that was not for memory is not taken for one", func(t *testing.T) {
+	t.Run("exit code 137", func(t *testing.T) {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "exit 137"}, Timeout: time.Minute})
 		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 137 {
 			t.Errorf("got %+v, %v", res, err)
@@ -296,18 +296,18 @@ func TestStart_canceled(t *testing.T) {
 	p := newProvider(t, docker.Options{})
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond, 200 * time.Millisecond} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
-		sb, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: "cancelled"})
+		sb, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: "canceled"})
 		cancel()
 		if err == nil {
 			err = sb.Close(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-		} else if !errors.Is(err, fumehood.ErrCancelled) {
+		} else if !errors.Is(err, fumehood.ErrCanceled) {
 			t.Errorf("after %v: %v", after, err)
 		}
-		if left := objectsOf(t, "cancelled"); len(left) != 0 {
-			t.Fatalf("cancelled after %v, left behind: %v", after, left)
+		if left := objectsOf(t, "canceled"); len(left) != 0 {
+			t.Fatalf("canceled after %v, left behind: %v", after, left)
 		}
 	}
 }
@@ -464,13 +464,13 @@ func TestCleanup_deadOwners(t *testing.T) {
 func TestStart_labels(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	start(t, p, fumehood.Spec{Image: busybox, Name: "labelled"})
+	start(t, p, fumehood.Spec{Image: busybox, Name: "labeled"})
 	self, err := owner.Self()
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := objectsOf(t, "labelled")
-	if len(objects) != 1 || objects[0].Labels[owner.LabelOwner] != self.String() || objects[0].Labels["com.docker.compose.project"] != "labelled" {
+	objects := objectsOf(t, "labeled")
+	if len(objects) != 1 || objects[0].Labels[owner.LabelOwner] != self.String() || objects[0].Labels["com.docker.compose.project"] != "labeled" {
 		t.Errorf("there is %+v", objects)
 	}
 }

@@ -57,6 +57,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	if err := s.alive(ctx); err != nil {
 		return nil, err
 	}
+	provider.SetTerm(&cmd, s.containers[0].Term)
 	if s.sb.direct() || cmd.ViaEngine {
 		if cmd.Detach && s.sb.key != nil {
 			return nil, &fumehood.Error{

@@ -134,16 +134,16 @@ func outrun(t *testing.T, try func() bool) {
 	t.Fatal("the guest was faster each time")
 }
 
-// cancelledAfter starts a project whose start does not end by itself, cancels it, and checks that it returns soon. It
+// canceledAfter starts a project whose start does not end by itself, cancels it, and checks that it returns soon. It
 // returns false if the project came up before.
-func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml string) bool {
+func canceledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml string) bool {
 	t.Helper()
 	why := errors.New("enough")
-	spec := fumehood.Spec{Name: "cancelled-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
+	spec := fumehood.Spec{Name: "canceled-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	var cancelled time.Time
+	var canceled time.Time
 	timer := time.AfterFunc(after, func() {
-		cancelled = time.Now()
+		canceled = time.Now()
 		cancel(why)
 	})
 	defer timer.Stop()
@@ -154,8 +154,8 @@ func cancelledAfter(t *testing.T, p *docker.Provider, after time.Duration, yaml 
 		}
 		return false
 	}
-	took := time.Since(cancelled)
-	if !errors.Is(err, fumehood.ErrCancelled) || !errors.Is(err, why) {
+	took := time.Since(canceled)
+	if !errors.Is(err, fumehood.ErrCanceled) || !errors.Is(err, why) {
 		t.Errorf("got %v", err)
 	}
 	t.Logf("back %v after the cancel", took)
@@ -177,26 +177,26 @@ func TestStart_canceledInPhase(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for phase, yaml := range map[string]string{
-		"while a service waits until another one has completed": `
+		"while a service waits": `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
   setup: {image: fumehood-test/busybox, command: [sh, -c, "exec sleep 1000"]}
 `,
-		"while a command runs after a service's start": `
+		"while post_start runs": `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, post_start: [{command: sleep 1000}]}
 `,
 	} {
 		t.Run(phase, func(t *testing.T) {
 			t.Parallel()
-			if !cancelledAfter(t, p, 3*time.Second, yaml) {
+			if !canceledAfter(t, p, 3*time.Second, yaml) {
 				t.Error("it came up")
 			}
 		})
 	}
 	t.Run("while a guest does not come up", func(t *testing.T) {
 		t.Parallel()
-		outrun(t, func() bool { return cancelledAfter(t, p, 3*time.Second, guestStopped) })
+		outrun(t, func() bool { return canceledAfter(t, p, 3*time.Second, guestStopped) })
 	})
 }
 

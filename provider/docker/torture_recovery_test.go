@@ -64,7 +64,7 @@ func TestGuest_diesLeavesProcesses(t *testing.T) {
 		{"1234", "tester", false},
 		{"", "tester", true},
 	} {
-		t.Run(fmt.Sprintf("that of %s beside a main process of %q, kept %v", c.user, c.main, c.keep), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, main %q, kept %v", c.user, c.main, c.keep), func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, docker.Options{})
 			begin := start
@@ -73,7 +73,7 @@ func TestGuest_diesLeavesProcesses(t *testing.T) {
 			}
 			sb := begin(t, p, fumehood.Spec{Image: debian, User: c.main})
 			o := watch(t, sb)
-			neighbour(t, sb)
+			neighbor(t, sb)
 			// A process of the same user that is not the guest's, because it started before the guest.
 			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"}, User: c.user, ViaEngine: true})
 			if errors.Is(err, fumehood.ErrUnsupported) && c.main != "" && c.user == "root" {

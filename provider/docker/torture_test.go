@@ -89,7 +89,7 @@ func (o outside) intact(t *testing.T, known map[hostProc]seen) {
 	now := o.all()
 	for p, s := range known {
 		if got := now[p]; !s.guest() && (got.state == "" || got.state == "T") && !strings.HasPrefix(s.cmdline, "sleep 0.") {
-			t.Errorf("the neighbour's process %d (%s) is in state %q", p.pid, s.cmdline, got.state)
+			t.Errorf("the neighbor's process %d (%s) is in state %q", p.pid, s.cmdline, got.state)
 		}
 	}
 }
@@ -163,18 +163,18 @@ print("ready", flush=True)
 sleep()
 `
 
-// neighbour starts a command with a daemon, which must survive when other processes are killed.
-func neighbour(t *testing.T, sb fumehood.Sandbox) {
+// neighbor starts a command with a daemon, which must survive when other processes are killed.
+func neighbor(t *testing.T, sb fumehood.Sandbox) {
 	t.Helper()
 	begun(t, sb, fumehood.Cmd{ // the daemon is starting
-		Args: []string{"sh", "-c", "echo kept > /tmp/neighbour; setsid sleep 100000 & echo begun; sleep 100000; echo never"},
+		Args: []string{"sh", "-c", "echo kept > /tmp/neighbor; setsid sleep 100000 & echo begun; sleep 100000; echo never"},
 	})
 }
 
 // settled waits until the sandbox has as many programs as expected, and returns its processes.
 func (o outside) settled(t *testing.T, programs int) map[hostProc]seen {
 	t.Helper()
-	conformance.Eventually(t, "the neighbour has begun", func() bool { return len(o.others(nil)) == programs })
+	conformance.Eventually(t, "the neighbor has begun", func() bool { return len(o.others(nil)) == programs })
 	return o.all()
 }
 
@@ -187,7 +187,7 @@ func TestKill_hostileTree(t *testing.T) {
 			p := newProvider(t, docker.Options{})
 			sb := start(t, p, fumehood.Spec{Image: debian, User: user, Limits: fumehood.Limits{PIDs: 300}})
 			o := watch(t, sb)
-			neighbour(t, sb)
+			neighbor(t, sb)
 			known := o.settled(t, 3) // sh, its daemon and its sleep
 			took := make([]time.Duration, 0, rounds)
 			for round := range rounds {
@@ -210,8 +210,8 @@ func TestKill_hostileTree(t *testing.T) {
 				}
 				o.intact(t, known)
 			}
-			if got := sh(t, sb, "cat /tmp/neighbour"); got != "kept" {
-				t.Errorf("the neighbour's file holds %q", got)
+			if got := sh(t, sb, "cat /tmp/neighbor"); got != "kept" {
+				t.Errorf("the neighbor's file holds %q", got)
 			}
 			slices.Sort(took)
 			t.Logf("%d rounds, a kill takes %v (median), %v at most", rounds, took[rounds/2], took[rounds-1])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,12 +173,12 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 	}
 	if s.Hooked {
 		if err := s.sb.p.compose.Start(ctx, project, s.Name); err != nil {
-			return s.failure("start", err)
+			return s.failure("start", s.portTaken(err))
 		}
 	} else {
 		for _, c := range s.containers {
 			if err := s.sb.p.engine.StartContainer(ctx, c.ID); err != nil {
-				return s.failure("start", err)
+				return s.failure("start", s.portTaken(err))
 			}
 		}
 	}
@@ -204,6 +205,17 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 		return s.failure("start the guest", err)
 	}
 	return nil
+}
+
+// portTaken makes the error about a port in use an ErrConfig if the service asks for certain ports of the host. If the
+// Engine chose the port, it remains an infrastructure failure.
+func (s *service) portTaken(err error) error {
+	fixed := slices.ContainsFunc(s.Ports, func(p fumehood.Port) bool { return p.Host != 0 })
+	var e *fumehood.Error
+	if !fixed || !errors.Is(err, engine.ErrPort) || !errors.As(err, &e) {
+		return err
+	}
+	return &fumehood.Error{Op: e.Op, Class: fumehood.ErrConfig, Err: e.Err, Hint: "free the port, or publish another; the Engine chooses a free one if the host's port is not set"}
 }
 
 // meets waits until the service meets the condition of a service that depends on it.

@@ -90,7 +90,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	}
 	if len(spec.Mounts) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
@@ -101,6 +101,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if spec.Dir == "" {
 		spec.Dir = "/work"
 	}
+	spec.Env = maps.Clone(spec.Env) // the caller may change it
 	b := &box{provider: p, spec: spec, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
 	rec := provider.NewRecorder(&spec)
 	end := rec.Phase("start")

@@ -54,7 +54,7 @@ func (hostFiles) Download(ctx context.Context, file string) (io.ReadCloser, erro
 	go func() {
 		defer close(d.done)
 		defer context.AfterFunc(ctx, func() {
-			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)})
+			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)})
 		})()
 		w.CloseWithError(fileError(archive.Pack(w, top, filepath.Base(file))))
 	}()

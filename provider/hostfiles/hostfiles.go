@@ -1,5 +1,6 @@
 // Package hostfiles implements a provider's files by the files of this process's host. It is for providers whose
-// sandboxes have a directory of the host, or the whole host.
+// sandboxes have a directory of the host, or the whole host. As links reach all files of the host, such a provider is an
+// exception to the promise "links/links stay inside the sandbox".
 package hostfiles
 
 import (
@@ -49,11 +50,11 @@ func fileError(err error) error {
 		class = fumehood.ErrNotEmpty
 	case errors.Is(err, fs.ErrExist):
 		class = fumehood.ErrExists
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ETXTBSY):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.EBUSY):
 		class = fumehood.ErrPermission
 	case errors.Is(err, archive.ErrNotRegular), errors.Is(err, syscall.ENXIO):
 		class = fumehood.ErrNotRegular
-	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EBUSY):
+	case errors.Is(err, syscall.EINVAL):
 		class = fumehood.ErrConfig
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG), errors.Is(err, syscall.EMLINK),
 		errors.Is(err, syscall.ENAMETOOLONG):
@@ -171,7 +172,7 @@ func (hostFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fum
 		if err == nil {
 			err = files.Walk(root, depth, func(e files.Entry) error {
 				if ctx.Err() != nil {
-					return &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+					return &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 				}
 				if !yield(entryOf(e, root), fileError(e.Err)) {
 					return errStopped
@@ -229,7 +230,7 @@ type source struct {
 
 func (s *source) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
-		s.err = &fumehood.Error{Class: fumehood.ErrCancelled, Err: fumehood.Ended(s.ctx)}
+		s.err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(s.ctx)}
 		return 0, s.err
 	}
 	n, err := s.r.Read(p)

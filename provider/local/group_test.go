@@ -17,22 +17,22 @@ const column = "local unsupervised"
 
 // exceptionsHere returns the exceptions of systems on which no guest supervises the commands.
 func exceptionsHere() map[string]conformance.Exception {
-	exceptions := conformance.NoRlimits("it sets no limits for one command")
+	exceptions := conformance.NoRlimits("no rlimits")
 	maps.Copy(exceptions, map[string]conformance.Exception{
-		"end/a timeout ends every descendant of the command and spares its neighbours":                         groupTimeout,
-		"end/cancelling ends every descendant of the command and spares its neighbours":                        groupCancel,
-		"end/a kill ends every descendant of the command and spares its neighbours":                            groupKill,
-		"end/children that outlive a command that ended by itself are killed with it, where that is asked for": conformance.RestLives("nothing tells whose they are once the command has ended, and the result says Leaked"),
-		"detached/a kill ends every descendant of a detached command":                                          groupKill,
+		"end/timeout ends all descendants, nothing else":   groupTimeout,
+		"end/cancel ends all descendants, nothing else":    groupCancel,
+		"end/kill ends all descendants, nothing else":      groupKill,
+		"end/KillRest kills background children":           conformance.RestLives("children unknown after the end; Leaked is set"),
+		"detached/kill ends all descendants, nothing else": groupKill,
 	})
 	return exceptions
 }
 
-const groupReason = "the process group is killed; what left it by setsid lives on"
+const groupReason = "kill reaches the process group only, not setsid"
 
 var (
 	groupTimeout = conformance.Exception{
-		Reason: groupReason + ", and the result says Leaked",
+		Reason: groupReason + "; Leaked is set",
 		Check: func(t *testing.T, c *conformance.Case) {
 			cmd := c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader"))
 			cmd.Timeout = 3 * time.Second
@@ -55,12 +55,12 @@ var (
 			c.Exists(t, "tree.leader")
 			cancel()
 			_, err = p.Wait(t.Context())
-			conformance.WantError(t, err, fumehood.ErrCancelled)
+			conformance.WantError(t, err, fumehood.ErrCanceled)
 			onlyTheGroupEnded(t, c)
 		},
 	}
 	groupKill = conformance.Exception{
-		Reason: groupReason + ", and the result says Leaked",
+		Reason: groupReason + "; Leaked is set",
 		Check: func(t *testing.T, c *conformance.Case) {
 			p := c.Start(t, c.Probe("tree", c.Path("tree"), probe.Then, "beat", c.Path("tree.leader")))
 			c.Exists(t, "tree.leader")

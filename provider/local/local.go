@@ -75,7 +75,7 @@ func New(opts Options) (*Provider, error) {
 	if dir == "" {
 		var err error
 		if dir, err = owner.StateDir("local"); err != nil {
-			return nil, &fumehood.Error{Op: "make local provider", Class: fumehood.ErrConfig, Err: err, Hint: "set StateDir"}
+			return nil, &fumehood.Error{Op: "make local provider", Class: fumehood.ErrConfig, Err: err, Hint: "set HOME or XDG_STATE_HOME"}
 		}
 	}
 	dir, err := filepath.Abs(dir)
@@ -105,7 +105,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCancelled, Err: fumehood.Ended(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	}
 	log := cmp.Or(spec.Logger, p.log)
 	if _, warned := p.warned.LoadOrStore(log, true); !warned {
@@ -136,32 +136,31 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 // supported returns an error if spec has a field that host processes do not support.
 func supported(spec fumehood.Spec) error {
 	set := func(limit float64) bool { return limit != 0 && limit != fumehood.NoLimit }
-	var field, hint string
+	var what, hint string
 	switch {
 	case spec.Compose != nil:
-		field, hint = "Compose", "use the docker provider"
+		what, hint = "run a Compose project", "use the docker provider"
 	case spec.Image != "", spec.Images != nil:
-		field, hint = "Image", "leave it empty, or use the docker provider"
+		what, hint = "run an image", "name none, or use the docker provider"
 	case spec.User != "":
-		field, hint = "User", "leave it empty: commands run as the user of this process"
+		what, hint = "run commands as another user", "name none: commands run as the user of this process"
 	case spec.Network.Mode != "":
-		field, hint = "Network", "leave it empty: host processes always have the host's network"
+		what, hint = "choose a network", "name none: host processes always have the host's network"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)):
-		field, hint = "Limits", "leave them zero, or use the docker provider"
+		what, hint = "limit memory, CPUs or processes", "set no limits, or use the docker provider"
 	case spec.Runtime != "":
-		field, hint = "Runtime", "leave it empty: host processes have no runtime"
+		what, hint = "choose a container runtime", "name none: host processes have no runtime"
 	case len(spec.Ports) > 0:
-		field, hint = "Ports", "leave them out: commands listen on the host's own ports"
+		what, hint = "publish ports", "publish none: commands listen on the host's own ports"
 	case spec.Binary != "":
-		field, hint = "Binary", "leave it empty: the local provider uses no container CLI"
+		what, hint = "use a container CLI", "name none"
 	case len(spec.Mounts) > 0:
-		field, hint = "Mounts", "use the host's paths: commands can access all of them"
+		what, hint = "mount paths", "use the host's paths: commands can access all of them"
 	default:
 		return nil
 	}
 	return &fumehood.Error{
-		Op: "start sandbox", Class: fumehood.ErrUnsupported,
-		Err: fmt.Errorf("the local provider cannot honour the field %s", field), Hint: hint,
+		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot " + what), Hint: hint,
 	}
 }
 
@@ -203,6 +202,7 @@ func (b *box) fill(ctx context.Context, more map[string]string) (err error) {
 	}
 	env := baseEnv(b.work(), tmp)
 	maps.Copy(env, more)
+	_, b.term = env["TERM"]
 	b.commands, err = b.provider.newCommands(ctx, b.folder, env)
 	return err
 }

@@ -57,12 +57,12 @@ func TestProvider_Promises(t *testing.T) {
 		t.Skip("the suite needs signals, links and terminals")
 	}
 	provider := newProvider(t, local.Options{})
-	exceptions := conformance.NoUsers("everything is done as the user who runs fumehood")
-	exceptions["links/a link leads nowhere but into the sandbox"] = hostLinks
+	exceptions := conformance.NoUsers("no other users")
+	exceptions["links/links stay inside the sandbox"] = hostLinks
 	maps.Copy(exceptions, exceptionsHere())
 	maps.Copy(exceptions, noStop())
 	if os.Getuid() == 0 {
-		exceptions["errors/what the command's user may not touch is a permission error"] = conformance.RootMayAll
+		exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
 	}
 	conformance.Run(t, conformance.Harness{
 		Column:     columnHere(),
@@ -74,7 +74,7 @@ func TestProvider_Promises(t *testing.T) {
 }
 
 func noStop() map[string]conformance.Exception {
-	return conformance.NoStop("what runs in a kept sandbox ends when that is closed, and the folder stays")
+	return conformance.NoStop("closing already ends all commands and keeps the folder")
 }
 
 func columnHere() string {
@@ -127,18 +127,18 @@ func TestProvider_warnsOnce(t *testing.T) {
 func TestStart_unsupported(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{})
-	for field, spec := range map[string]fumehood.Spec{
-		"Image":   {Image: "debian"},
-		"User":    {User: "nobody"},
-		"Network": {Network: fumehood.Network{Mode: fumehood.NetworkNone}},
-		"Limits":  {Limits: fumehood.Limits{Memory: 1 << 30}},
-		"Binary":  {Binary: "podman"},
-		"Mounts":  {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
+	for what, spec := range map[string]fumehood.Spec{
+		"run an image":                    {Image: "debian"},
+		"run commands as another user":    {User: "nobody"},
+		"choose a network":                {Network: fumehood.Network{Mode: fumehood.NetworkNone}},
+		"limit memory, CPUs or processes": {Limits: fumehood.Limits{Memory: 1 << 30}},
+		"use a container CLI":             {Binary: "podman"},
+		"mount paths":                     {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
 	} {
 		_, err := p.Start(t.Context(), spec)
 		var e *fumehood.Error
-		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
+		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "cannot "+what) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 	sb, err := p.Start(t.Context(), fumehood.Spec{Limits: fumehood.Limits{CPUs: fumehood.NoLimit}})

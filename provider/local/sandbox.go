@@ -20,6 +20,7 @@ type box struct {
 	folder   string // contains owner, work and tmp
 	info     fumehood.Info
 	keep     bool
+	term     bool // the sandbox's environment sets the variable TERM
 	commands *commands
 }
 
@@ -32,9 +33,10 @@ func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provid
 	if cmd.User != "" {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot run commands as another user"),
-			Hint: "leave out User",
+			Hint: "leave out the user",
 		}
 	}
+	provider.SetTerm(&cmd, b.term)
 	return b.commands.start(ctx, cmd, live, out)
 }
 

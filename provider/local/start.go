@@ -41,7 +41,7 @@ func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out provid
 	if cmd.Rlimits != (fumehood.Rlimits{}) {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider has no limits for one command on this system"),
-			Hint: "leave out Rlimits",
+			Hint: "run it without limits",
 		}
 	}
 	if err := enterable(cmd.Dir); err != nil {

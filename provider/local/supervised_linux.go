@@ -58,7 +58,7 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	if errors.Is(err, os.ErrPermission) {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrConfig, Err: fmt.Errorf("cannot execute %s: %w", c.program, err),
-			Hint: "set StateDir to a folder of a file system that is not mounted noexec",
+			Hint: "use a file system that is not mounted noexec (XDG_STATE_HOME)",
 		}
 	}
 	if err != nil {

@@ -30,12 +30,12 @@ const column = "local"
 
 // exceptionsHere returns the exceptions of systems on which a guest supervises the commands.
 func exceptionsHere() map[string]conformance.Exception {
-	return map[string]conformance.Exception{"rlimits/a command starts no more processes than its user's limit": ownProcesses}
+	return map[string]conformance.Exception{"rlimits/processes of a user are limited": ownProcesses}
 }
 
 // ownProcesses covers a limit that the kernel counts per user. Here that is the user who runs the suite.
 var ownProcesses = conformance.Exception{
-	Reason: "commands run as the user who runs fumehood, all of whose processes count; ErrUnsupported for root",
+	Reason: "all processes of the host's user count; ErrUnsupported for root",
 	Check: func(t *testing.T, c *conformance.Case) {
 		forks := func(limit int64) fumehood.Cmd {
 			cmd := c.Probe("append", c.Path("ran"), "x", probe.Then, "fork", "30")

@@ -10,7 +10,7 @@ import (
 var errNoTTY = errors.New("the local provider has no terminals on Windows")
 
 func (p *process) startTTY(uint16, uint16) error {
-	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoTTY, Hint: "leave out TTY"}
+	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errNoTTY, Hint: "run it without a terminal"}
 }
 
 // Resize returns ErrUnsupported.

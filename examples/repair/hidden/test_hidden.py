@@ -9,7 +9,7 @@ def test_any_order_will_do():
     assert merge([(5, 9), (1, 3)]) == [(1, 3), (5, 9)]
 
 
-def test_neighbours_become_one():
+def test_neighbors_become_one():
     assert merge([(1, 3), (4, 6)]) == [(1, 6)]
 
 

@@ -45,7 +45,7 @@ func (g *Guest) Ready(ctx context.Context) error {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
 	}
 	return lost(g.first.Err())
 }
@@ -364,9 +364,9 @@ func startFailure(f *wire.Failed) error {
 	e := &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 	switch f.What {
 	case wire.NoRlimit:
-		e.Hint = "limit the processes of the whole sandbox, with Limits.PIDs or --pids"
+		e.Hint = "limit the processes of the whole sandbox (--pids)"
 	case wire.NoRoom:
-		e.Hint = "forget those that have ended, see Process.Forget"
+		e.Hint = "forget those that have ended"
 	}
 	return e
 }
@@ -394,7 +394,7 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	}
 	e := p.exit
 	exit := provider.Exit{
-		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Leaked: e.Survivors > 0,
+		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Leaked: e.Survivors > 0, Killed: e.Killed,
 		Duration: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: fumehood.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
@@ -404,6 +404,9 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	switch {
 	case e.TimedOut:
 		exit.Outcome, exit.Code = fumehood.TimedOut, -1
+	case e.Lost && e.Killed && !exit.Leaked: // its supervisor died as it was killed, and nothing is left
+		const sigKill = 9
+		exit.Outcome, exit.Code, exit.Signal = fumehood.Signaled, 128+sigKill, sigKill
 	case e.Lost && exit.Leaked:
 		exit.Outcome = fumehood.Lost
 		exit.Reason = fmt.Sprintf("its supervisor in the sandbox was killed; at least %d of its processes cannot be seen or killed", e.Survivors)

@@ -101,7 +101,7 @@ func TestReady_context(t *testing.T) {
 		g := New(ours)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := g.Ready(ctx); !errors.Is(err, fumehood.ErrCancelled) && !errors.Is(err, fumehood.ErrUnavailable) {
+		if err := g.Ready(ctx); !errors.Is(err, fumehood.ErrCanceled) && !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		g.Close()

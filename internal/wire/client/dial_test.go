@@ -80,7 +80,7 @@ func TestDial_canceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	against(t, func(*fake) { cancel() }, func(g *Guest) {
-		if _, err := g.Dial(ctx, loopback, 80); !errors.Is(err, fumehood.ErrCancelled) {
+		if _, err := g.Dial(ctx, loopback, 80); !errors.Is(err, fumehood.ErrCanceled) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -49,7 +49,7 @@ func (t *transfer) end() {
 // failure returns the error of a stream that has ended.
 func (t *transfer) failure(err error) error {
 	if t.ctx.Err() != nil {
-		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(t.ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(t.ctx)}
 	}
 	return lost(err)
 }
@@ -90,10 +90,11 @@ const (
 
 var fileClasses = map[int]error{
 	enoent: fumehood.ErrNotFound, eloop: fumehood.ErrNotFound, eexist: fumehood.ErrExists, enotempty: fumehood.ErrNotEmpty,
-	eperm: fumehood.ErrPermission, eacces: fumehood.ErrPermission, erofs: fumehood.ErrPermission, etxtbsy: fumehood.ErrPermission,
+	eperm: fumehood.ErrPermission, eacces: fumehood.ErrPermission, erofs: fumehood.ErrPermission,
+	etxtbsy: fumehood.ErrPermission, ebusy: fumehood.ErrPermission,
 	enotdir: fumehood.ErrNotDirectory, eisdir: fumehood.ErrIsDirectory, enxio: fumehood.ErrNotRegular,
 	enospc: fumehood.ErrLimit, edquot: fumehood.ErrLimit, efbig: fumehood.ErrLimit, emlink: fumehood.ErrLimit,
-	enametoolong: fumehood.ErrLimit, einval: fumehood.ErrConfig, ebusy: fumehood.ErrConfig,
+	enametoolong: fumehood.ErrLimit, einval: fumehood.ErrConfig,
 	exdev: fumehood.ErrUnsupported, eopnotsupp: fumehood.ErrUnsupported,
 }
 

@@ -66,30 +66,30 @@ func TestWalk(t *testing.T) {
 
 func TestWalk_invalid(t *testing.T) {
 	for name, text := range map[string]string{
-		"empty":                             "",
-		"no JSON":                           "hello\n",
-		"an unfinished line":                line(".") + `{"path":`,
-		"no root first":                     line("a"),
-		"the root twice":                    lines(".", "."),
-		"the parent":                        lines(".", ".."),
-		"above":                             lines(".", "../a"),
-		"above, in the middle":              lines(".", "a/../../b"),
-		"an absolute path":                  lines(".", "/etc/passwd"),
-		"an empty path":                     lines(".", ""),
-		"a path that is not clean":          lines(".", "a//b"),
-		"a path with a dot":                 lines(".", "./a"),
-		"a path with a final slash":         lines(".", "a/"),
-		"a path with a NUL byte":            lines(".", "a\x00b"),
-		"a repeated path":                   lines(".", "a", "a"),
-		"a path out of order":               lines(".", "b", "a"),
-		"a directory too late":              lines(".", "a/b", "a"),
-		"a path that is too deep":           lines(".", "a/b/c"),
-		"an entry without information":      line(".") + `{"path":"YQ=="}` + "\n",
-		"a negative size":                   line(".") + `{"path":"YQ==","info":{"size":-1,"mode":420}}` + "\n",
-		"a directory with a size":           line(".") + `{"path":"YQ==","info":{"size":1,"mode":2147484141}}` + "\n",
-		"a regular file with a link target": line(".") + `{"path":"YQ==","info":{"mode":420,"link":"YQ=="}}` + "\n",
-		"a negative owner":                  line(".") + `{"path":"YQ==","info":{"mode":420,"uid":-1}}` + "\n",
-		"a line beyond the limit":           line(".") + strings.Repeat(" ", wire.MaxWalkLine+1),
+		"empty":                        "",
+		"no JSON":                      "hello\n",
+		"an unfinished line":           line(".") + `{"path":`,
+		"no root first":                line("a"),
+		"the root twice":               lines(".", "."),
+		"the parent":                   lines(".", ".."),
+		"above":                        lines(".", "../a"),
+		"above, in the middle":         lines(".", "a/../../b"),
+		"an absolute path":             lines(".", "/etc/passwd"),
+		"an empty path":                lines(".", ""),
+		"a path that is not clean":     lines(".", "a//b"),
+		"a path with a dot":            lines(".", "./a"),
+		"a path with a final slash":    lines(".", "a/"),
+		"a path with a NUL byte":       lines(".", "a\x00b"),
+		"a repeated path":              lines(".", "a", "a"),
+		"a path out of order":          lines(".", "b", "a"),
+		"a directory too late":         lines(".", "a/b", "a"),
+		"a path that is too deep":      lines(".", "a/b/c"),
+		"an entry without information": line(".") + `{"path":"YQ=="}` + "\n",
+		"a negative size":              line(".") + `{"path":"YQ==","info":{"size":-1,"mode":420}}` + "\n",
+		"a directory with a size":      line(".") + `{"path":"YQ==","info":{"size":1,"mode":2147484141}}` + "\n",
+		"a file with a link target":    line(".") + `{"path":"YQ==","info":{"mode":420,"link":"YQ=="}}` + "\n",
+		"a negative owner":             line(".") + `{"path":"YQ==","info":{"mode":420,"uid":-1}}` + "\n",
+		"a line beyond the limit":      line(".") + strings.Repeat(" ", wire.MaxWalkLine+1),
 	} {
 		paths, err := walked(t, 2, text)
 		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "broke the protocol") {
@@ -280,7 +280,7 @@ func TestUpload_canceled(t *testing.T) {
 		return len(p), nil
 	})
 	soon(t, func() {
-		if err := g.Upload(ctx, "/", tree); !errors.Is(err, fumehood.ErrCancelled) {
+		if err := g.Upload(ctx, "/", tree); !errors.Is(err, fumehood.ErrCanceled) {
 			t.Errorf("got %v", err)
 		}
 	})

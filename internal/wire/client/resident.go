@@ -92,7 +92,7 @@ func (g *Guest) answered(ctx context.Context, r wire.Request, answer any) (*wire
 func (g *Guest) unanswered(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
-		return &fumehood.Error{Class: fumehood.ErrCancelled, Err: context.Cause(ctx)}
+		return &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
 	case errors.Is(err, wire.ErrProtocol):
 		return broken("%w", err)
 	}

@@ -217,16 +217,16 @@ func TestDetach_canceledStart(t *testing.T) {
 
 func TestDetached_protocolErrors(t *testing.T) {
 	for name, script := range map[string]func(f *fake){
-		"an offset that is too long":         func(f *fake) { f.output(1, wire.StdoutAt, "123456789") },
-		"an incomplete offset":               func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
-		"an offset that goes back":           func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
-		"offset 0":                           func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
-		"a negative offset":                  func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
-		"a total beyond the output":          func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(`"code":0,"totals":[2,0]`)) },
-		"a total below the offset":           func(f *fake) { f.output(1, wire.StdoutAt, offset(9)); f.say(1, exit(`"code":0,"totals":[8,0]`)) },
-		"a negative time":                    func(f *fake) { f.say(1, exit(`"code":0,"totals":[0,0],"wall_us":-1`)) },
-		"output on an unknown channel":       func(f *fake) { f.output(1, 5, "x") },
-		"a second start instead of its exit": func(f *fake) { f.say(1, `{"started":{"id":5}}`) },
+		"an offset that is too long":   func(f *fake) { f.output(1, wire.StdoutAt, "123456789") },
+		"an incomplete offset":         func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
+		"an offset that goes back":     func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
+		"offset 0":                     func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
+		"a negative offset":            func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
+		"a total beyond the output":    func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(`"code":0,"totals":[2,0]`)) },
+		"a total below the offset":     func(f *fake) { f.output(1, wire.StdoutAt, offset(9)); f.say(1, exit(`"code":0,"totals":[8,0]`)) },
+		"a negative time":              func(f *fake) { f.say(1, exit(`"code":0,"totals":[0,0],"wall_us":-1`)) },
+		"output on an unknown channel": func(f *fake) { f.output(1, 5, "x") },
+		"a second start, no exit":      func(f *fake) { f.say(1, `{"started":{"id":5}}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newResident(t)

@@ -55,7 +55,7 @@ func TestSweep_canceled(t *testing.T) {
 			<-f.opened
 			cancel()
 		}()
-		if _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, fumehood.ErrCancelled) {
+		if _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, fumehood.ErrCanceled) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood/task"
+)
+
+func TestShowAttempt_grader(t *testing.T) {
+	t.Parallel()
+	r := task.SampleResult{
+		Sample: "a", Epoch: 1, Score: &task.Score{Value: 1},
+		Grader: &task.StepResult{Name: "grader", Outcome: "exited", StdoutTotal: 20_000, Stdout: "1\x1b[2J\n", StdoutTruncated: true, StderrTotal: 4, Stderr: "why\n"},
+	}
+	var out bytes.Buffer
+	a := &commandLine{Streams: Streams{Out: &out}}
+	if err := a.showAttempt(&r); err != nil {
+		t.Fatal(err)
+	}
+	want := `grader: exit 0 after 0.00 s, 0.00 s of CPU
+  standard output, 20000 bytes, of which only the end was kept:
+    1\x1b[2J
+  standard error, 4 bytes:
+    why
+`
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/session"
+)
+
+func (a *commandLine) newSessionStreamCommand() *cobra.Command {
+	var f sessionFlags
+	cmd := &cobra.Command{
+		Use:   "stream SPEC",
+		Short: "Run commands from standard input in one container",
+		Long: `Stream copies the workspace, starts one container, and runs commands in it, one
+after the other, until standard input ends. What a command changes stays for the
+next one. The spec's setup runs before each command in its shell,
+as for "fumehood session run".
+
+Standard input has one JSON object for each command. All keys are optional:
+  {"command": "make test", "timeout": "90s", "env": {"CI": "1"}}
+  {"entry": "main"}
+Without command, the spec's command runs, with the entry if one is given.
+
+Standard output has one JSON object in each line: pieces of output as they
+arrive, and a result at the end of each command. Text that is not UTF-8 is
+also given as base64. The exit code is 0 if all commands could be run, however
+they ended. An error is printed as an object too and ends the session.`,
+		Example: `  echo '{"command": "pwd"} {"command": "ls"}' |
+      fumehood session stream env.yaml --workspace work
+  fumehood session stream env.yaml --workspace work --snapshot-out after.tar.gz`,
+		Args: wantArguments("SPEC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts, err := f.load("session stream", args[0])
+			if err != nil {
+				return err
+			}
+			err = a.streamSession(cmd.Context(), opts)
+			if err == nil {
+				return nil
+			}
+			return errors.Join(err, a.printLine(streamLine{Error: describe(err)}))
+		},
+	}
+	f.add(cmd.Flags())
+	return cmd
+}
+
+// streamLine is a line that `fumehood session stream` prints: a piece of output, a result, or an error.
+type streamLine struct {
+	Phase  session.Phase `json:"phase,omitempty"`  // of the output: setup or command
+	Stream string        `json:"stream,omitempty"` // stdout or stderr
+	Text   string        `json:"text,omitempty"`
+	Base64 []byte        `json:"base64,omitempty"` // the bytes, if they are not UTF-8
+	Result *streamResult `json:"result,omitempty"`
+	Error  *errorJSON    `json:"error,omitempty"`
+}
+
+type streamResult struct {
+	Outcome    fumehood.Outcome `json:"outcome"`
+	ExitCode   int              `json:"exit_code"`
+	Signal     int              `json:"signal,omitempty"`
+	SetupEnded bool             `json:"setup_ended"` // the script ended before the command started
+	Leaked     bool             `json:"leaked,omitempty"`
+	Reason     string           `json:"reason,omitempty"`
+	Usage      fumehood.Usage   `json:"usage,omitzero"`
+	ElapsedMS  float64          `json:"elapsed_ms"`
+}
+
+// printLine prints a JSON object on one line.
+func (a *commandLine) printLine(l streamLine) error {
+	text, err := encode(l, "")
+	if err == nil {
+		_, err = a.Out.Write(text)
+	}
+	return err
+}
+
+func (a *commandLine) streamSession(ctx context.Context, o sessionOptions) error {
+	journal, file, err := a.openJournal(o.journal)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	o.Open.Journal, o.Published = journal, a.tellPorts
+	o.Show = func(ev session.Event) error {
+		l := streamLine{Phase: ev.Phase, Stream: ev.Stream.String(), Text: string(ev.Data)}
+		if !utf8.Valid(ev.Data) {
+			l.Base64 = ev.Data
+		}
+		return a.printLine(l)
+	}
+	o.Ended = func(r *session.Result) error {
+		return a.printLine(streamLine{Result: &streamResult{
+			r.Outcome, r.ExitCode, r.Signal, r.SetupEnded, r.Leaked, r.Reason, r.Usage, ms(r.Elapsed),
+		}})
+	}
+	c, err := a.actions().StreamSession(ctx, o.SessionOptions, readCommands(a.In))
+	if err == nil && c != nil {
+		a.tell("%s: %s", o.SnapshotOut, summary(c.Manifest))
+	}
+	return err
+}
+
+// commandJSON is a command to run.
+type commandJSON struct {
+	Command string            `json:"command"`
+	Entry   string            `json:"entry"`
+	Timeout string            `json:"timeout"`
+	Env     map[string]string `json:"env"`
+}
+
+// options checks a command. Its errors have no class.
+func (c commandJSON) options() (o session.ExecuteOptions, err error) {
+	o = session.ExecuteOptions{Command: c.Command, Entry: c.Entry, Env: c.Env}
+	if c.Command != "" && c.Entry != "" {
+		return o, errors.New("command and entry exclude each other")
+	}
+	if c.Timeout == "" {
+		return o, nil
+	}
+	if o.Timeout, err = time.ParseDuration(c.Timeout); err == nil && o.Timeout <= 0 {
+		err = fmt.Errorf("timeout %s is not above 0", c.Timeout)
+	}
+	return o, err
+}
+
+// readCommands returns a function that reads the next command, or returns io.EOF. When ctx ends, the function returns,
+// but a read that waits for input cannot be stopped. It ends with the process.
+func readCommands(in io.Reader) func(ctx context.Context) (session.ExecuteOptions, error) {
+	d, number := json.NewDecoder(in), 0
+	d.DisallowUnknownFields()
+	return func(ctx context.Context) (o session.ExecuteOptions, err error) {
+		number++
+		type read struct {
+			commandJSON
+			err error
+		}
+		done := make(chan read, 1)
+		go func() {
+			var r read
+			r.err = d.Decode(&r.commandJSON)
+			done <- r
+		}()
+		select {
+		case r := <-done:
+			if err = r.err; err == nil {
+				o, err = r.options()
+			}
+		case <-ctx.Done():
+			return o, &fumehood.Error{Op: "read commands", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		}
+		if err == nil || errors.Is(err, io.EOF) {
+			return o, err
+		}
+		return o, &fumehood.Error{Op: fmt.Sprintf("read command %d", number), Class: fumehood.ErrConfig, Err: err}
+	}
+}
