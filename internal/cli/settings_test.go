@@ -10,9 +10,15 @@ import (
 	"testing"
 )
 
-// runWith runs `fumehood run` with a configuration file and variables, and returns its options without running the
-// command.
-func runWith(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *commandLine, err error) {
+// runWith is parsed for `fumehood run`.
+func runWith(t *testing.T, config string, env map[string]string, args ...string) (runOptions, *commandLine, error) {
+	t.Helper()
+	return parsed(t, config, env, append([]string{"run"}, args...)...)
+}
+
+// parsed parses the arguments of `fumehood run` or `fumehood up`, with a configuration file and variables. It returns
+// the options without starting a sandbox; of up only the spec.
+func parsed(t *testing.T, config string, env map[string]string, args ...string) (opts runOptions, a *commandLine, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if config != "" {
@@ -25,21 +31,24 @@ func runWith(t *testing.T, config string, env map[string]string, args ...string)
 		env:        func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 		configFile: file,
 	}}
+	run := a.newRunCommand(func(_ context.Context, _ *commandLine, o runOptions) error {
+		opts = o
+		return nil
+	})
+	up := a.newUpCommand(func(_ context.Context, _ *commandLine, o upOptions) error {
+		opts.spec = o.spec
+		return nil
+	})
 	root := a.rootCommand()
 	for _, cmd := range root.Commands() {
-		if cmd.Name() == "run" {
+		if cmd.Name() == run.Name() || cmd.Name() == up.Name() {
 			root.RemoveCommand(cmd)
 		}
 	}
-	root.AddCommand(a.newRunCommand(func(_ context.Context, _ *commandLine, o runOptions) error {
-		opts = o
-		return nil
-	}))
-	root.SetArgs(append([]string{"run"}, args...))
-	return opts, a, func() error {
-		err := root.ExecuteContext(t.Context())
-		return err
-	}()
+	root.AddCommand(run, up)
+	root.SetArgs(args)
+	err = root.ExecuteContext(t.Context())
+	return opts, a, err
 }
 
 func TestSettings_precedence(t *testing.T) {

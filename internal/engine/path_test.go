@@ -12,12 +12,12 @@ import (
 )
 
 func TestClient_unfound(t *testing.T) {
-	there := map[string]bool{"/own/bin/tool": true, "/work/tool": true, "/work/sub/tool": true}
+	there := map[string]bool{"/own/bin/tool": true, "/app/tool": true, "/app/sub/tool": true}
 	c, _ := guard(t, io.Discard, func(r *http.Request, _ int) (*http.Response, error) {
 		name := r.URL.Query().Get("path")
 		switch {
 		case r.Method == http.MethodGet && r.URL.Path == "/v1.44/containers/a/json":
-			return answer(http.StatusOK, `{"Id": "a", "State": {"Running": true}, "Config": {"WorkingDir": "/work", "Env": ["PATH=/own/bin:/bin"]}}`), nil
+			return answer(http.StatusOK, `{"Id": "a", "State": {"Running": true}, "Config": {"WorkingDir": "/app", "Env": ["PATH=/own/bin:/bin"]}}`), nil
 		case r.Method == http.MethodHead && there[name]:
 			res := answer(http.StatusOK, "")
 			res.Header.Set("X-Docker-Container-Path-Stat", base64.StdEncoding.EncodeToString(fmt.Appendf(nil, `{"name": %q, "mode": 420}`, name)))
@@ -37,7 +37,7 @@ func TestClient_unfound(t *testing.T) {
 		{program: "tool", env: map[string]string{"PATH": "/bin:"}, found: true},
 		{program: "tool", env: map[string]string{"PATH": "sub"}, found: true},
 		{program: "tool", dir: "/else", env: map[string]string{"PATH": ".:sub"}},
-		{program: "/work/tool"},
+		{program: "/app/tool"},
 	} {
 		err := c.unfound(t.Context(), "a", fumehood.Cmd{Args: []string{test.program}, Dir: test.dir, Env: test.env}, missing)
 		if errors.Is(err, fumehood.ErrNotExecutable) != test.found || errors.Is(err, fumehood.ErrProgramNotFound) == test.found {
