@@ -11,10 +11,14 @@ import (
 // moveWithin bounds the wait for the host's proof on a new connection.
 const moveWithin = 5 * time.Second
 
-// move connects to a socket of the host and serves that connection too.
+// move connects to a socket of the host. It serves that connection too, or receives a listening socket over it.
 func (g *guest) move(s *wire.Stream, req *wire.Move) {
 	socket, err := connectTo(string(req.Path), req.Secret)
-	if connected(s, err) {
+	switch {
+	case !connected(s, err):
+	case req.Listen:
+		_ = g.takeSocket(socket) // without it the host finds no confirmation
+	default:
 		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	}
 }

@@ -89,13 +89,14 @@ func limitsOf(pid int) (l limits) {
 const (
 	// pressFirst and pressLast are the shortest and the longest time between two checks of a worker.
 	pressFirst, pressLast = 50 * time.Millisecond, time.Second
-	// mostStops is the number of times that a worker is found stopped before it is killed.
+	// mostStops is how much more often a worker may be found stopped than running before it is killed.
 	mostStops = 8
 )
 
 // press keeps a worker running until done is closed. The worker's command can stop it, since both run as the same
-// user. press continues it. When the worker was stopped mostStops times, press kills it, and its descendants are
-// killed too. longest is the longest time between two checks.
+// user. press continues it. If it is stopped again and again, press kills it, and its descendants are killed too. Each
+// check that finds it running makes up for one that found it stopped: kills of other commands stop it for a moment, see
+// standstill, and so a long command may see many stops. longest is the longest time between two checks.
 func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -108,13 +109,16 @@ func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}
 		case <-t.C:
 		}
 		g.mu.Lock()
-		if g.workers[w.pid] == w && stopped(fieldsAt(w.stat)) {
-			if stops++; stops < mostStops {
-				_ = unix.Kill(w.pid, unix.SIGCONT)
-			} else {
-				_ = unix.Kill(w.pid, unix.SIGKILL)
-			}
+		switch {
+		case g.workers[w.pid] != w:
+		case !stopped(fieldsAt(w.stat)):
+			stops = max(stops-1, 0)
+		case stops+1 < mostStops:
+			stops++
+			_ = unix.Kill(w.pid, unix.SIGCONT)
 			pause = pressFirst
+		default:
+			_ = unix.Kill(w.pid, unix.SIGKILL)
 		}
 		g.mu.Unlock()
 		t.Reset(pause)

@@ -52,9 +52,41 @@ func (g *guest) listenAt(name string, secret []byte) error {
 		_ = socket.Close()
 		return err
 	}
-	g.resident = true
+	g.resident, g.secret = true, secret
 	go g.receive(socket, secret)
 	return nil
+}
+
+// takeSocket makes this guest serve hosts also at a listening socket that the host sends over conn. It closes conn.
+func (g *guest) takeSocket(conn *wire.Socket) error {
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(moveWithin)); err != nil {
+		return err
+	}
+	confirmation := make([]byte, 1)
+	files, err := readWithFiles(conn, confirmation)
+	var sockets []*os.File
+	for _, fd := range files {
+		if err == nil {
+			err = unix.SetNonblock(fd, true) // so that accept blocks no thread
+		}
+		sockets = append(sockets, os.NewFile(uintptr(fd), "residence"))
+	}
+	g.mu.Lock()
+	secret := g.secret
+	g.mu.Unlock()
+	if err == nil && (len(sockets) != 1 || secret == nil) {
+		err = errors.New("not resident, or no socket received")
+	}
+	if err != nil {
+		for _, s := range sockets {
+			_ = s.Close()
+		}
+		return err
+	}
+	go g.receive(sockets[0], secret)
+	_, err = conn.Write(confirmation)
+	return err
 }
 
 // receive accepts connections and never returns. It closes a connection from a process started in the container

@@ -32,6 +32,7 @@ type guest struct {
 	// trimming is true while a call of trim is scheduled.
 	trimming bool
 	resident bool             // see reside
+	secret   []byte           // of hosts; nil if not resident
 	detached map[int]*command // the detached commands that are not forgotten, by number
 	reserved map[int]reservation
 	last     int // the highest number given to a detached command

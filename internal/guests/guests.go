@@ -77,15 +77,20 @@ func (l Lost) Error() string { return l.Err.Error() }
 func (l Lost) Unwrap() error { return l.Err }
 
 // Ready waits until the main process answers. It makes the main process the resident guest if the sandbox has
-// residents. Otherwise it moves the connection to a socket.
+// residents, and gives it a socket. Otherwise it moves the connection to a socket.
 func (m *Manager) Ready(ctx context.Context) error {
 	if err := m.main.Ready(ctx); err != nil {
 		return m.early(ctx, err)
 	}
+	var err error
 	if m.cfg.Key != nil {
-		return m.reside(ctx, m.main)
+		if err := m.reside(ctx, m.main); err != nil {
+			return err
+		}
+		err = m.publish(ctx, m.main, "")
+	} else {
+		err = m.move(ctx, m.main)
 	}
-	err := m.move(ctx, m.main)
 	switch {
 	case m.main.Lost():
 		return m.early(ctx, errors.Join(err, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the guest is lost")}))

@@ -19,7 +19,8 @@ import (
 // the process that started it. The resident is the main process if that is ours. Otherwise the first process that needs
 // it starts it. Other users that have detached commands have residents too.
 //
-// Later processes connect by a relay to the resident's abstract unix socket. Each side proves to the other that it
+// Later processes connect to a unix socket of the resident: on the same machine to the published one, see publish,
+// otherwise by a relay in the sandbox to an abstract one. Each side proves to the other that it
 // knows the sandbox's key. A process that can read the key can run commands in the sandbox anyway. Code in the sandbox
 // cannot read it. The relay, which code in the sandbox could tamper with, never sees it.
 
@@ -59,7 +60,7 @@ const meetings = 3
 // guest kills the processes left by a dead one that was started at since; 0 if no dead one is known.
 func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, error) {
 	for range meetings {
-		g, err := m.relayed(ctx, user)
+		g, err := m.find(ctx, user)
 		if !errors.Is(err, errNobody) {
 			return g, err
 		}
@@ -77,6 +78,30 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 	return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the resident guest keeps ending")}
 }
 
+// find connects to a user's resident guest. It returns errNobody if no guest exists.
+func (m *Manager) find(ctx context.Context, user string) (*guest, error) {
+	g, err := m.direct(ctx, user)
+	if err == nil {
+		return g, nil
+	}
+	m.cfg.Log.Debug("a resident guest is reached through the daemon only", "user", user, "error", err)
+	return m.relayed(ctx, user)
+}
+
+// greet makes sure that a resident guest answers.
+func (m *Manager) greet(ctx context.Context, met *client.Guest) (*guest, error) {
+	err := met.Ready(ctx)
+	var swept wire.Swept
+	if err == nil {
+		swept, err = met.Sweep(ctx, nil, 0)
+	}
+	if err != nil {
+		met.Close()
+		return nil, err
+	}
+	return &guest{Guest: met, swept: swept}, nil
+}
+
 // relayed connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
 func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 	name, secret := m.residence(user)
@@ -84,17 +109,13 @@ func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{}
-	g.Guest, err = client.Meet(ctx, rw, secret)
+	met, err := client.Meet(ctx, rw, secret)
 	if err == nil {
-		if err = g.Ready(ctx); err == nil {
-			g.swept, err = g.Sweep(ctx, nil, 0)
+		g, err := m.greet(ctx, met)
+		if err != nil {
+			return nil, Saying(m.explainLost(ctx, err), rw.Complaint())
 		}
-		if err == nil {
-			return g, nil
-		}
-		g.Close()
-		return nil, Saying(m.explainLost(ctx, err), rw.Complaint())
+		return g, nil
 	}
 	var exit provider.Exit
 	var werr error
@@ -118,6 +139,9 @@ func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest
 	name, secret := m.residence(user)
 	if err := c.guest.Reside(ctx, name, secret); err != nil {
 		return nil, c.failed(ctx, err)
+	}
+	if err := m.publish(ctx, c.guest.Guest, user); err != nil { // code in the sandbox may have interfered
+		m.cfg.Log.Debug("later processes reach a guest through the daemon only", "user", user, "error", err)
 	}
 	return c.guest, nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
@@ -31,24 +33,92 @@ func (m *Manager) move(ctx context.Context, g *client.Guest) error {
 	return g.Move(ctx, l, m.cfg.SocketDir+"/"+name)
 }
 
-// listen creates a socket. Every user who can access the folder may connect to it.
-func listen(folder, name string) (net.Listener, error) {
+// publish lets later processes on this machine connect to a user's resident guest without the Host. They find its
+// socket in the same folder, so long as the guest lives.
+func (m *Manager) publish(ctx context.Context, g *client.Guest, user string) error {
+	folder := m.cfg.Sockets()
+	if folder == "" {
+		return nil
+	}
+	name, _ := m.residence(user)
+	path := filepath.Join(folder, name)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a dead guest
+		return err
+	}
+	l, err := bind(folder, name)
+	if err != nil {
+		return err
+	}
+	if err := g.Publish(ctx, l, m.cfg.SocketDir+"/"+name); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// directWithin bounds the connection to a published socket, after which the Host is used. A guest answers within a few
+// milliseconds, unless it is paused.
+const directWithin = 2 * time.Second
+
+// direct connects to a user's resident guest by its published socket.
+func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
+	folder := m.cfg.Sockets()
+	if folder == "" {
+		return nil, errNobody
+	}
+	name, secret := m.residence(user)
+	ctx, cancel := context.WithTimeoutCause(ctx, directWithin, Slow(directWithin))
+	defer cancel()
+	var conn net.Conn
+	err := in(folder, name, func(address string) (err error) {
+		conn, err = new(net.Dialer).DialContext(ctx, "unix", address)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	met, err := client.Meet(ctx, client.Dialed(conn), secret)
+	if err != nil {
+		return nil, err
+	}
+	return m.greet(ctx, met)
+}
+
+// in calls f with an address of a socket in a folder. A socket's address is limited to 108 bytes (unix(7)), and a
+// folder's path may be longer.
+func in(folder, name string, f func(address string) error) error {
 	dir, err := os.Open(folder)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer dir.Close()
-	// A socket's address is limited to 108 bytes (unix(7)), and a folder's path may be longer.
-	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name))
+	return f(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name))
+}
+
+// bind creates a socket. Every user who can access the folder may connect to it.
+func bind(folder, name string) (*net.UnixListener, error) {
+	var l *net.UnixListener
+	err := in(folder, name, func(address string) (err error) {
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // it could not unlink the socket by that address
-	s := socket{Listener: l, path: filepath.Join(folder, name)}
-	if err := os.Chmod(s.path, 0o666); err != nil { //nolint:gosec // see above
-		return nil, errors.Join(err, s.Close())
+	l.SetUnlinkOnClose(false) // it could not unlink the socket by that address
+	path := filepath.Join(folder, name)
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // see above
+		return nil, errors.Join(err, l.Close(), os.Remove(path))
 	}
-	return s, nil
+	return l, nil
+}
+
+// listen creates a socket that Close removes.
+func listen(folder, name string) (net.Listener, error) {
+	l, err := bind(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	return socket{Listener: l, path: filepath.Join(folder, name)}, nil
 }
 
 type socket struct {

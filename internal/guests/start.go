@@ -27,7 +27,7 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 	if r.keeps || r.user == "" && m.cfg.Key != nil {
 		var met *guest
 		if find {
-			met, err = m.relayed(ctx, r.user)
+			met, err = m.find(ctx, r.user)
 		} else {
 			met, err = m.meet(ctx, r.user, dead.began())
 		}

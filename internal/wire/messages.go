@@ -141,6 +141,10 @@ type Forgot struct {
 type Move struct {
 	Path   []byte `json:"path"`   // absolute, as seen by the guest
 	Secret []byte `json:"secret"` // SecretSize bytes
+	// Listen makes a resident guest use the connection only to receive a listening socket, as an SCM_RIGHTS message of
+	// one byte (unix(7)). It serves every host that connects there and knows the residence's secret. It confirms with
+	// one byte.
+	Listen bool `json:"listen,omitempty"`
 }
 
 // SecretSize is the length of a secret in bytes.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,9 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 	}
 	if sb.key, err = hex.DecodeString(first.Labels[owner.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
 		sb.key = nil
+	}
+	if folder := filepath.Join(p.stateDir, name); p.stateDir != "" && filepath.IsLocal(name) && owner.ReadFolder(folder).Kept {
+		sb.folder = folder
 	}
 	sb.ran.Store(true)
 	for _, s := range byService(containers) {
@@ -148,20 +152,21 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 	if err != nil {
 		return nil, err
 	}
-	var containers []engine.State
-	for _, o := range objects {
-		if o.Foreign || o.Labels[owner.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True" {
-			continue
+	objects = slices.DeleteFunc(objects, func(o engine.Object) bool {
+		return o.Foreign || o.Labels[owner.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True"
+	})
+	containers := make([]engine.State, len(objects))
+	err = inParallel(len(objects), func(i int) (err error) {
+		containers[i], err = p.engine.Inspect(ctx, objects[i].ID)
+		if engine.IsGone(err) { // removed just now
+			return nil
 		}
-		state, err := p.engine.Inspect(ctx, o.ID)
-		switch {
-		case engine.IsGone(err): // removed just now
-		case err != nil:
-			return nil, err
-		default:
-			containers = append(containers, state)
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
+	containers = slices.DeleteFunc(containers, func(c engine.State) bool { return c.ID == "" })
 	slices.SortFunc(containers, func(a, b engine.State) int {
 		return cmp.Or(
 			strings.Compare(a.Labels[owner.LabelSandbox], b.Labels[owner.LabelSandbox]),

@@ -8,15 +8,18 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/faultproxy"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
@@ -253,9 +256,16 @@ func TestResident_connectionEnds(t *testing.T) {
 
 func TestResident_attacked(t *testing.T) {
 	t.Parallel()
-	for _, network := range []string{fumehood.NetworkNone, fumehood.NetworkHost} {
-		t.Run(network, func(t *testing.T) {
+	for title, c := range map[string]struct {
+		network string
+		opts    docker.Options // of the hosts
+	}{
+		"network none": {network: fumehood.NetworkNone}, "network host": {network: fumehood.NetworkHost},
+		"hosts relayed": {network: fumehood.NetworkNone, opts: docker.Options{NoSockets: true}},
+	} {
+		t.Run(title, func(t *testing.T) {
 			t.Parallel()
+			network := c.network
 			p := newProvider(t, docker.Options{})
 			sb := keep(t, p, fumehood.Spec{Image: debian, Network: fumehood.Network{Mode: network}})
 			name := sb.Info().Name
@@ -267,14 +277,20 @@ func TestResident_attacked(t *testing.T) {
 			if !strings.HasPrefix(residence, "@fumehood-") || strings.ContainsAny(residence, " \n") {
 				t.Fatalf("the sockets are %q", residence)
 			}
+			// The same name is that of the socket for hosts on this machine.
+			published := "/.fumehood/host/" + residence[1:]
+			if got := says(t, sb, "sh", "-c", "ls -A /.fumehood/host"); got != residence[1:]+"\n" {
+				t.Errorf("sockets for this machine: %q", got)
+			}
 			// The script floods the socket, sends arbitrary data, and keeps connections open. Nobody may get an answer.
 			flood := `
 import socket, sys, os
+address = sys.argv[1].replace('@', '\0')
 held, told = [], 0
 for i in range(300):
     s = socket.socket(socket.AF_UNIX)
     s.settimeout(20)
-    s.connect('\0' + sys.argv[1])
+    s.connect(address)
     try:
         s.sendall(os.urandom(i))
     except OSError:
@@ -293,52 +309,129 @@ sys.stdout.flush()
 for i in range(10**9):
     s = socket.socket(socket.AF_UNIX)
     try:
-        s.connect('\0' + sys.argv[1])
+        s.connect(address)
     except OSError:
         pass
 `
-			attacker, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for c, err := range attacker.Follow(t.Context(), fumehood.Stdout, 0) {
-				if err != nil || string(c.Data) != "0\n" {
-					t.Errorf("the attacker received %s bytes, %v", c.Data, err)
-				}
-				break
-			}
-			// Hosts are served while this goes on.
-			for range 7 {
-				if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, residence[1:]}}); err != nil {
+			for _, socket := range []string{residence, published} {
+				attacker, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, socket}})
+				if err != nil {
 					t.Fatal(err)
+				}
+				for c, err := range attacker.Follow(t.Context(), fumehood.Stdout, 0) {
+					if err != nil || string(c.Data) != "0\n" {
+						t.Errorf("the attacker of %s received %s bytes, %v", socket, c.Data, err)
+					}
+					break
+				}
+				// Hosts are served while this goes on.
+				for range 3 {
+					if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, socket}}); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			for range tier.Pick(t, 3, 10, 10) {
-				again := open(t, name, docker.Options{})
+				again := open(t, name, c.opts)
 				if got := says(t, again, "echo", "served"); got != "served\n" {
 					t.Fatalf("got %q", got)
 				}
 			}
-			again := open(t, name, docker.Options{})
+			again := open(t, name, c.opts)
 			// While the guest lives, the kernel refuses to bind the name again.
 			if got := says(t, again, "python3", "-c", `
 import socket, sys
-s = socket.socket(socket.AF_UNIX)
-try:
-    s.bind('\0' + sys.argv[1])
-    print('bound')
-except OSError as e:
-    print(e.errno)
-`, residence[1:]); got != "98\n" {
+for address in sys.argv[1:]:
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.bind(address.replace('@', '\0'))
+        print('bound')
+    except OSError as e:
+        print(e.errno)
+`, residence, published); got != "98\n98\n" {
 				t.Errorf("bind: %q", got)
 			}
 			if network == fumehood.NetworkHost { // processes outside can connect too
 				strangers(t, residence)
-				if got := says(t, open(t, name, docker.Options{}), "echo", "served"); got != "served\n" {
+				if got := says(t, open(t, name, c.opts), "echo", "served"); got != "served\n" {
 					t.Errorf("while strangers are connected: %q", got)
 				}
 			}
 		})
+	}
+}
+
+// execs returns a function for the options of another process. It counts how often that process has the Engine run a
+// program in a container.
+func execs(t *testing.T, opts docker.Options) (*docker.Provider, func() int64) {
+	t.Helper()
+	var n atomic.Int64
+	p, proxy := faulty(t, opts)
+	proxy.Decide(func(call string) faultproxy.Fault {
+		if strings.HasSuffix(call, "/exec") {
+			n.Add(1)
+		}
+		return faultproxy.None
+	})
+	return p, n.Load
+}
+
+// Later processes on this machine reach resident guests by a socket, so the Engine runs nothing for them.
+func TestResident_socket(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // longer than the address of a socket
+	sb := keep(t, newProvider(t, docker.Options{StateDir: state}), fumehood.Spec{Image: debian})
+	name := sb.Info().Name
+	detached, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo up; exec sleep 4000"}, User: "tester", Detach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := names(t, filepath.Join(state, name, "sockets-default"))
+	if len(sockets) != 2 {
+		t.Errorf("sockets of the service's own user and of tester: %q", sockets)
+	}
+	later := func(opts docker.Options) int64 {
+		p, count := execs(t, opts)
+		sb, err := p.Open(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sb.Close(context.WithoutCancel(t.Context()))
+		if got := says(t, sb, "id", "-u"); got != "0\n" {
+			t.Errorf("got %q", got)
+		}
+		content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+		if err := sb.WriteFile(t.Context(), "/tmp/x", content, fumehood.WriteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if got, err := sb.ReadFile(t.Context(), "/tmp/x", fumehood.ReadOptions{}); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		for c, err := range rejoined(t, sb, detached.Info().ID).Follow(t.Context(), fumehood.Stdout, 0) {
+			if err != nil || string(c.Data) != "up\n" {
+				t.Errorf("output of the detached command: %q, %v", c.Data, err)
+			}
+			break
+		}
+		return count()
+	}
+	if n := later(docker.Options{StateDir: state}); n != 0 {
+		t.Errorf("the Engine ran %d programs for a process that finds the sockets", n)
+	}
+	for title, opts := range map[string]docker.Options{
+		"a process that may not use sockets": {StateDir: state, NoSockets: true}, "a process with another folder": {StateDir: t.TempDir()},
+	} {
+		if n := later(opts); n != 2 {
+			t.Errorf("the Engine ran %d programs for %s, want a relay for each user", n, title)
+		}
+	}
+	for _, s := range sockets {
+		if err := os.Remove(filepath.Join(state, name, "sockets-default", s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := later(docker.Options{StateDir: state}); n != 2 {
+		t.Errorf("the Engine ran %d programs although the sockets are missing, want a relay for each user", n)
 	}
 }
 
@@ -573,7 +666,7 @@ func TestDetached_otherTransports(t *testing.T) {
 func TestDetached_connectionBreaks(t *testing.T) {
 	t.Parallel()
 	name := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox}).Info().Name
-	p, proxy := faulty(t, docker.Options{})
+	p, proxy := faulty(t, docker.Options{NoSockets: true})
 	sb, err := p.Open(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func (p *Provider) noSockets(why error) {
 // hasSockets reports whether guests can connect to sockets in the sandbox's folder.
 func (sb *sandbox) hasSockets() bool {
 	return sb.folder != "" && !sb.socketless && runtime.GOOS == "linux" && sb.p.engine.Local() &&
-		!sb.p.opts.NoSockets && !sb.p.sockets.off.Load() && sb.serves() && !sb.spec.Keep
+		!sb.p.opts.NoSockets && !sb.p.sockets.off.Load() && sb.serves()
 }
 
 // makeSockets creates the folder for the sockets of one service, and returns its path; empty if the service has none.

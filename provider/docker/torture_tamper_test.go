@@ -56,6 +56,39 @@ func TestTamper_worker(t *testing.T) {
 	}
 }
 
+// stopsOften is a script that stops the worker of the neighbor now and then, as kills of other commands do when they
+// stop all processes of the sandbox. It prints how often the worker did not go on.
+const stopsOften = `
+import glob, os, signal, sys, time
+def stat(pid): return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+neighbor = next(p.split("/")[2] for p in glob.glob("/proc/[0-9]*/cmdline") if b"/tmp/neighbor" in open(p, "rb").read().split(b"\0sleep")[0] and p.split("/")[2] != str(os.getpid()))
+worker = int(stat(neighbor)[1])
+for _ in range(12):
+    os.kill(worker, signal.SIGSTOP)
+    for _ in range(600):
+        time.sleep(0.1)
+        if stat(worker)[0] not in "Tt": break
+    else: print("still stopped")
+    time.sleep(0.5)
+print("done")
+`
+
+func TestTamper_workerStoppedOften(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
+	beside := neighbor(t, sb)
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", stopsOften}})
+	if err != nil || res.Stdout.Text() != "done\n" {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if err := beside.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if res, err := beside.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
+		t.Errorf("the neighbor: %+v, %v", res, err)
+	}
+}
+
 // otherGuests is a script, run by root, that kills the guests of other users.
 const otherGuests = `for p in /proc/[0-9]*; do
 	case "$(tr '\0' ' ' < $p/cmdline 2>/dev/null)" in *guest\ serve*) test $p = /proc/1 || kill -9 ${p#/proc/};; esac

@@ -164,9 +164,9 @@ sleep()
 `
 
 // neighbor starts a command with a daemon, which must survive when other processes are killed.
-func neighbor(t *testing.T, sb fumehood.Sandbox) {
+func neighbor(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	t.Helper()
-	begun(t, sb, fumehood.Cmd{ // the daemon is starting
+	return begun(t, sb, fumehood.Cmd{ // the daemon is starting
 		Args: []string{"sh", "-c", "echo kept > /tmp/neighbor; setsid sleep 100000 & echo begun; sleep 100000; echo never"},
 	})
 }
@@ -187,7 +187,7 @@ func TestKill_hostileTree(t *testing.T) {
 			p := newProvider(t, docker.Options{})
 			sb := start(t, p, fumehood.Spec{Image: debian, User: user, Limits: fumehood.Limits{PIDs: 300}})
 			o := watch(t, sb)
-			neighbor(t, sb)
+			beside := neighbor(t, sb)
 			known := o.settled(t, 3) // sh, its daemon and its sleep
 			took := make([]time.Duration, 0, rounds)
 			for round := range rounds {
@@ -208,7 +208,10 @@ func TestKill_hostileTree(t *testing.T) {
 				if left := o.others(known); len(left) != 0 {
 					t.Fatalf("round %d: %d survivors: %q", round, len(left), left)
 				}
-				o.intact(t, known)
+				if o.intact(t, known); beside.Info().Ended {
+					res, err := beside.Wait(t.Context())
+					t.Fatalf("round %d: the neighbor has ended: %+v, %v", round, res, err)
+				}
 			}
 			if got := sh(t, sb, "cat /tmp/neighbor"); got != "kept" {
 				t.Errorf("the neighbor's file holds %q", got)

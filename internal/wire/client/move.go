@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,6 +28,41 @@ const (
 // Move makes the guest connect to the socket of l, which the guest finds at path, and sends all further requests
 // there. It closes l. On an error, requests still go over the first connection.
 func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
+	conn, err := g.call(ctx, l, path, false)
+	if err == nil {
+		g.join(conn)
+	}
+	return err
+}
+
+// Publish gives a resident guest the socket of l, which the guest finds at path. Meet then works on connections to that
+// socket. It closes l; the guest keeps the socket open for as long as it lives.
+func (g *Guest) Publish(ctx context.Context, l *net.UnixListener, path string) error {
+	file, err := l.File()
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer file.Close()
+	conn, err := g.call(ctx, l, path, true)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(proofWithin)); err != nil {
+		return err
+	}
+	if err := sendFile(conn, file); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		return fmt.Errorf("the guest has not taken the socket: %w", err)
+	}
+	return nil
+}
+
+// call makes the guest connect to the socket of l, which the guest finds at path. It closes l.
+func (g *Guest) call(ctx context.Context, l net.Listener, path string, listen bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, moveWithin)
 	defer cancel()
 	secret := make([]byte, wire.SecretSize)
@@ -43,28 +79,23 @@ func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
 		<-waiting
 	}()
 	var moved wire.Connected
-	if err := g.ask(ctx, wire.Request{Move: &wire.Move{Path: []byte(path), Secret: secret}}, &moved); err != nil {
-		return err
+	if err := g.ask(ctx, wire.Request{Move: &wire.Move{Path: []byte(path), Secret: secret, Listen: listen}}, &moved); err != nil {
+		return nil, err
 	}
 	if moved.Failed != "" {
-		return fmt.Errorf("guest reports: %.200s", moved.Failed)
+		return nil, fmt.Errorf("guest reports: %.200s", moved.Failed)
 	}
 	select {
 	case conn := <-arrived:
-		g.join(conn)
-		return nil
+		return conn, nil
 	case <-ctx.Done(): // the guest reported a connection that has not arrived
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 
 // join sends further requests over conn. When one of the two connections ends, the other is closed too.
 func (g *Guest) join(conn net.Conn) {
-	var rw io.ReadWriteCloser = conn
-	if unix, is := conn.(*net.UnixConn); is {
-		rw = quiet(unix)
-	}
-	c := wire.NewConn(rw, wire.Host, nil)
+	c := wire.NewConn(quiet(conn), wire.Host, nil)
 	g.use(c)
 	g.readers.Go(func() {
 		select {

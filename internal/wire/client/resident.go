@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -23,6 +24,9 @@ const (
 	// askWithin bounds the wait for an answer that takes the guest no work.
 	askWithin = 30 * time.Second
 )
+
+// Dialed returns a connection to a resident guest's socket for Meet. It takes over conn.
+func Dialed(conn net.Conn) io.ReadWriteCloser { return quiet(conn) }
 
 // Meet connects to a resident guest over rw, and both sides prove to each other that they know the secret. If that
 // fails, the error is an ErrUnavailable. It also matches io.EOF if no guest answered.
