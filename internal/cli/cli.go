@@ -126,7 +126,13 @@ func (a *commandLine) complain(message string, code int, err error) {
 		a.log.Error(message, args...)
 		return
 	}
-	fmt.Fprintf(a.Err, "fumehood: %s\n", strings.ReplaceAll(plain(message), "\n", "\nfumehood: "))
+	fmt.Fprint(a.Err, prefixed(message))
+}
+
+// prefixed returns a message of ours as it is printed. Each line begins with our name, so that a text of others in it
+// cannot look like a message of its own.
+func prefixed(message string) string {
+	return "fumehood: " + strings.ReplaceAll(plain(message), "\n", "\nfumehood: ") + "\n"
 }
 
 // wasCanceled reports whether err comes from a cancellation or a signal.

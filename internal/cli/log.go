@@ -72,7 +72,6 @@ func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool { return l >=
 // Handle writes one record.
 func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	var b strings.Builder
-	b.WriteString("fumehood: ")
 	switch {
 	case r.Level >= slog.LevelError:
 		b.WriteString("error: ")
@@ -94,10 +93,9 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	if details != nil {
 		b.WriteString(" (" + strings.Join(details, ", ") + ")")
 	}
-	b.WriteByte('\n')
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, err := io.WriteString(h.w, plain(b.String()))
+	_, err := io.WriteString(h.w, prefixed(b.String()))
 	return err
 }
 

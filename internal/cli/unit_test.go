@@ -195,7 +195,9 @@ func TestLogHandler(t *testing.T) {
 	log.Info("told")
 	log.Warn("watch out", "path", "/a b")
 	log.With("sandbox", "s").WithGroup("g").Error("broken", "code", 3)
-	want := "fumehood: told\nfumehood: warning: watch out (path=/a b)\nfumehood: error: broken (sandbox=s, code=3)\n"
+	log.Info("read", "path", "x\nwarning: told by another")
+	want := "fumehood: told\nfumehood: warning: watch out (path=/a b)\nfumehood: error: broken (sandbox=s, code=3)\n" +
+		"fumehood: read (path=x\nfumehood: warning: told by another)\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", &out, want)
 	}

@@ -20,7 +20,7 @@ import (
 func TestLoad_outsidePaths(t *testing.T) {
 	const good = "services: {a: {image: i}}\n"
 	for name, tt := range map[string]struct {
-		files map[string]string // OUT stands for a folder outside the project
+		files map[string]string // OUT stands for a folder outside the project, TOP for the one above both
 		links map[string]string
 	}{
 		"the folder's .env by a link":   {map[string]string{"compose.yaml": good}, map[string]string{".env": "OUT/vars"}},
@@ -28,6 +28,10 @@ func TestLoad_outsidePaths(t *testing.T) {
 		"env_file above":                {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: ../out/vars}}"}, nil},
 		"env_file as a list":            {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: [{path: OUT/vars, required: false}]}}"}, nil},
 		"env_file by a link":            {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: vars}}"}, map[string]string{"vars": "OUT/vars"}},
+		"env_file above a link":         {map[string]string{"compose.yaml": "services: {a: {image: i, env_file: TOP/project/link/../vars}}"}, map[string]string{"link": "OUT/sub"}},
+		"include above a link":          {map[string]string{"compose.yaml": good + "include: [TOP/project/link/../compose.yaml]"}, map[string]string{"link": "OUT/sub"}},
+		"extends above a link":          {map[string]string{"compose.yaml": "services: {a: {extends: {file: TOP/project/link/../compose.yaml, service: out}}}"}, map[string]string{"link": "OUT/sub"}},
+		"a build above a link":          {map[string]string{"compose.yaml": "services: {a: {build: TOP/project/link/..}}", "Dockerfile": "FROM scratch"}, map[string]string{"link": "OUT/sub"}},
 		"label_file":                    {map[string]string{"compose.yaml": "services: {a: {image: i, label_file: OUT/vars}}"}, nil},
 		"include":                       {map[string]string{"compose.yaml": good + "include: [OUT/compose.yaml]"}, nil},
 		"include as a list":             {map[string]string{"compose.yaml": good + "include: [{path: [OUT/compose.yaml]}]"}, nil},
@@ -56,13 +60,13 @@ func TestLoad_outsidePaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
-			out := project(t, map[string]string{"vars": "SEEN=1\n", "compose.yaml": "services: {out: {image: i}}\n", "Dockerfile": "FROM scratch\n"})
+			out := project(t, map[string]string{"vars": "SEEN=1\n", "compose.yaml": "services: {out: {image: i}}\n", "Dockerfile": "FROM scratch\n", "sub/x": ""})
 			if err := os.Rename(out, filepath.Join(top, "out")); err != nil {
 				t.Fatal(err)
 			}
 			out = filepath.Join(top, "out")
 			for file, content := range tt.files {
-				tt.files[file] = strings.ReplaceAll(content, "OUT", out)
+				tt.files[file] = strings.NewReplacer("OUT", out, "TOP", top).Replace(content)
 			}
 			dir := project(t, tt.files)
 			if err := os.Rename(dir, filepath.Join(top, "project")); err != nil {

@@ -80,6 +80,7 @@ func TestLoad_unsafe(t *testing.T) {
 		"sysctls by a detour":            {"services: {a: {image: i, sysctls: {net/../kernel/core_pattern: '|/x'}}}", []string{"sysctls.net/../kernel/core_pattern"}},
 		"no end of processes":            {"services: {a: {image: i, pids_limit: -1}}", []string{"pids_limit"}},
 		"no end of processes, by deploy": {"services: {a: {image: i, deploy: {resources: {limits: {pids: -1}}}}}", []string{"deploy.resources.limits.pids"}},
+		"as many processes as a machine": {"services: {a: {image: i, pids_limit: 32768}}", []string{"pids_limit"}},
 		"as many processes as can be":    {"services: {a: {image: i, pids_limit: 4194304, deploy: {resources: {limits: {pids: 4194304}}}}}", []string{"pids_limit", "deploy.resources.limits.pids"}},
 		"no end of swap":                 {"services: {a: {image: i, memswap_limit: -1}}", []string{"memswap_limit"}},
 		"SELinux labels":                 {"services: {a: {image: i, volumes: ['./x:/x:ro,z']}}", []string{"volumes.0.bind.selinux"}},

@@ -177,15 +177,17 @@ func (l *loading) measureFiles(files []string, env map[string]string) error {
 	return nil
 }
 
-// measure adds the size of a file's documents with variables expanded, without the services that are extended.
+// measure adds the size of a file's documents with variables expanded, without the services that are extended. Each
+// document counts with all before it, because compose-go merges and validates the whole project after each.
 func (l *loading) measure(file string, docs []map[string]any, env types.Mapping) error {
-	total := 0
+	total, merged := 0, 0
 	for _, doc := range docs {
-		total += weigher(env).weight(doc)
+		merged += weigher(env).weight(doc)
 		services, _ := doc["services"].(map[string]any)
 		for _, value := range services {
-			total = min(total+weigher(env).ports(value), maxSize+1)
+			merged = min(merged+weigher(env).ports(value), maxSize+1)
 		}
+		total = min(total+merged, maxSize+1)
 	}
 	if l.weights == nil {
 		l.weights = map[string]int{}

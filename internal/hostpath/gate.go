@@ -27,7 +27,10 @@ func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 		allowed = append([]string{dir}, allowed...)
 	}
 	for _, path := range allowed {
-		real, err := InTime(path, func() (string, error) { return resolve(path) })
+		real, err := InTime(path, func() (string, error) {
+			abs, err := filepath.Abs(path)
+			return Real(abs), err
+		})
 		if err != nil {
 			return Gate{}, err
 		}
@@ -36,15 +39,21 @@ func NewGate(whose, dir string, allowed ...string) (Gate, error) {
 	return g, nil
 }
 
-// Inside reports whether a path is in one of the gate's folders, or is one of its files.
+// Inside reports whether a path is in one of the gate's folders, or is one of its files, however a ".." after a link is
+// understood. A path of which an element may not be looked at is not inside, because it could be a link.
 func (g Gate) Inside(path string) bool {
 	inside, err := g.inside(path)
 	return err == nil && inside
 }
 
 func (g Gate) inside(path string) (bool, error) {
-	real, err := InTime(path, func() (string, error) { return resolve(path) })
-	return slices.ContainsFunc(g.dirs, func(dir string) bool { return within(dir, real) }), err
+	all, err := InTime(path, func() ([]string, error) { return ends(path) })
+	for _, end := range all {
+		if !slices.ContainsFunc(g.dirs, func(dir string) bool { return within(dir, end) }) {
+			return false, err
+		}
+	}
+	return err == nil, err
 }
 
 // Check returns an error for a path that the gate rejects.
@@ -52,7 +61,9 @@ func (g Gate) Check(path string) error {
 	switch inside, err := g.inside(path); {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return err
-	case err == nil && inside:
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s may lead out of %s: %w", path, g.whose, err)
+	case inside:
 		return nil
 	}
 	return fmt.Errorf("%s is outside %s, and may not be read: --allow-read %s allows it", path, g.whose, path)

@@ -3,6 +3,8 @@
 package hostpath
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,12 @@ const maxLinks = 255
 // Real returns an absolute path with its symbolic links resolved. Elements that do not exist or cannot be read stay
 // as they are. So do links below /proc: they lead elsewhere for another process, such as the daemon.
 func Real(path string) string {
+	real, _ := follow(path) // what cannot be read stays as it is
+	return real
+}
+
+// follow is Real. It returns an fs.ErrPermission too if it may not look at an element, which could be a link.
+func follow(path string) (done string, denied error) {
 	done, rest := split(path)
 	for links := 0; len(rest) > 0; {
 		part := rest[0]
@@ -33,6 +41,9 @@ func Real(path string) string {
 		}
 		target, err := os.Readlink(at)
 		if err != nil {
+			if errors.Is(err, fs.ErrPermission) {
+				denied = err
+			}
 			done = at
 			continue
 		}
@@ -45,7 +56,7 @@ func Real(path string) string {
 		}
 		rest = slices.Concat(parts, rest)
 	}
-	return done
+	return done, denied
 }
 
 // split returns the root of an absolute path, and its other elements.
@@ -54,13 +65,25 @@ func split(path string) (root string, parts []string) {
 	return volume + string(filepath.Separator), strings.Split(filepath.ToSlash(path[len(volume):]), "/")
 }
 
-// resolve is Real for a path that may be relative to this process's directory.
-func resolve(path string) (string, error) {
-	abs, err := filepath.Abs(path)
+// ends returns what a path leads to with symbolic links resolved. For the kernel, a ".." after a link is the parent of
+// the link's target; for programs that clean paths first, such as the Engine, it is the link's own folder. The path may
+// be relative to this process's directory.
+func ends(path string) ([]string, error) {
+	cleaned, err := filepath.Abs(path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return Real(abs), nil
+	whole := path
+	if !filepath.IsAbs(path) {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		whole = dir + string(filepath.Separator) + path
+	}
+	first, err1 := follow(cleaned)
+	second, err2 := follow(whole)
+	return []string{first, second}, errors.Join(err1, err2)
 }
 
 // Contains reports whether a path is dir or is in it, with symbolic links resolved.

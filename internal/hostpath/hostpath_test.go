@@ -65,6 +65,33 @@ func TestReal(t *testing.T) {
 	})
 }
 
+func TestGate_Inside(t *testing.T) {
+	dir := links(t, []string{"project/a/b/file", "other/sub/file", "other/secret"}, map[string]string{
+		"project/out": "../other/sub", "project/deep": "a/b", "project/file": "../other/secret",
+	})
+	g, err := NewGate("the project's folder", filepath.Join(dir, "project"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Join(dir, "project"))
+	for path, want := range map[string]bool{
+		"a/b/file": true, "a/../a/b/file": true, "deep/file": true, "missing": true,
+		"deep/../b/file": true, // a/b/file for the kernel, b/file for who cleans it: both are inside
+		"file":           false, "out/file": false, "../other/secret": false,
+		"out/../secret":          false, // other/secret for the kernel
+		"deep/../../../secret":   false, // outside for who cleans it
+		"deep/../../../project":  false,
+		"a/b/../../../other/sub": false,
+	} {
+		if got := g.Inside(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+		if got := g.Inside(filepath.Join(dir, "project") + "/" + path); got != want {
+			t.Errorf("absolute %s: %v", path, got)
+		}
+	}
+}
+
 func TestMachine_Unsafe(t *testing.T) {
 	linux := machine{goos: "linux", homes: []string{"/home/me"}, state: []string{"/home/me/.local/state/fumehood/docker"}, sockets: []string{"/srv/engine/socket"}, keys: []string{"/srv/me/config"}}
 	root := machine{goos: "linux", homes: []string{"/root"}}

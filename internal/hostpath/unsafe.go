@@ -105,7 +105,7 @@ func here() machine {
 	if file, err := owner.SecretFile(); err == nil {
 		m.keys = append(m.keys, file)
 	}
-	for _, kind := range []string{"docker", "owners"} {
+	for _, kind := range []string{"docker", "local", "owners"} {
 		if dir, err := owner.StateDir(kind); err == nil {
 			m.state = append(m.state, dir)
 		}

@@ -263,8 +263,7 @@ func TestResident_attacked(t *testing.T) {
 		"network none": {network: fumehood.NetworkNone}, "network host": {network: fumehood.NetworkHost},
 		"hosts relayed": {network: fumehood.NetworkNone, opts: docker.Options{NoSockets: true}},
 	} {
-		t.Run(title, func(t *testing.T) {
-			t.Parallel()
+		t.Run(title, func(t *testing.T) { // one at a time: each has eight processes that never wait
 			network := c.network
 			p := newProvider(t, docker.Options{})
 			sb := keep(t, p, fumehood.Spec{Image: debian, Network: fumehood.Network{Mode: network}})
