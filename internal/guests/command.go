@@ -104,7 +104,8 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.CausedInside, exit.Reason = true, inside
 		return exit, nil
 	}
-	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends })
+	frozen := c.guest != nil && !c.guest.Lost() // it did not answer, and does not until the service resumes
+	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends || frozen && s.Paused })
 	switch death := c.m.cfg.Host.Death(ctx); {
 	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
 		return outOfMemory(exit), nil
