@@ -25,13 +25,21 @@ type presence struct {
 // claimsKind is the kind of the folder in which processes claim that they live: see owner.StateDir.
 const claimsKind = "owners"
 
-// attend starts the reaper and the claim if they are not running yet. It is called before anything of a sandbox is created. A
+// attend starts the parts of presence that are not running yet. It is called before anything of a sandbox is created. A
 // kept sandbox needs neither reaper nor claim, because it outlives this process. Errors are only logged, and the
 // sandbox starts anyway.
-func (p *Provider) attend(kept bool) {
+func (p *Provider) attend(ctx context.Context, kept bool) {
 	s := &p.presence
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.swept == nil && !p.opts.NoSweep {
+		ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+		s.stop, s.swept = stop, make(chan struct{})
+		go func() {
+			defer close(s.swept)
+			p.sweepUnasked(ctx, nil, func(o sweep.Object) bool { return isSwept(o, p.clock()) })
+		}()
+	}
 	if kept {
 		return
 	}
@@ -64,26 +72,10 @@ func (p *Provider) attend(kept bool) {
 	}
 }
 
-// sweepOnce starts the sweep unless it was started before. It is called after the first start, which it would slow down.
-func (p *Provider) sweepOnce(ctx context.Context) {
-	s := &p.presence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.swept != nil || p.opts.NoSweep {
-		return
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop, s.swept = stop, make(chan struct{})
-	go func() {
-		defer close(s.swept)
-		p.sweepUnasked(ctx, nil, func(o sweep.Object) bool { return isSwept(o, p.clock()) })
-	}()
-}
-
 // sweepEnd bounds the wait for removals of a sweep that are in progress.
 const sweepEnd = 10 * time.Second
 
-// leave stops what attend and sweepOnce have started. If clean is false, something of this provider's sandboxes is left. The reaper
+// leave stops what attend has started. If clean is false, something of this provider's sandboxes is left. The reaper
 // then keeps its job and tries again when this process has ended.
 func (p *Provider) leave(clean bool) {
 	s := &p.presence

@@ -74,8 +74,8 @@ type Options struct {
 	// RunReaper has no reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup
 	// does.
 	NoReaper bool
-	// NoSweep leaves the objects of ended processes to Cleanup. Otherwise they are removed after the start of the first
-	// sandbox.
+	// NoSweep leaves the objects of ended processes to Cleanup. Otherwise they are removed while the first sandbox
+	// starts.
 	NoSweep bool
 	// Seccomp is the file of the containers' seccomp profile, in the format of `docker run --security-opt
 	// seccomp=FILE`. Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every
@@ -288,9 +288,8 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 		return nil, err
 	}
 	sb.admitted = true
-	p.attend(spec.Keep)
+	p.attend(ctx, spec.Keep)
 	err = p.up(ctx, sb, arch)
-	p.sweepOnce(ctx)
 	p.admission.started()
 	if err != nil {
 		// The error keeps the class of the first cause, and includes errors of the cleanup.
