@@ -114,11 +114,7 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 			o.Interpolate.Substitute = expand
 		},
 	}
-	model, err := loader.LoadModelWithContext(ctx, details, options...)
-	if err != nil {
-		return nil, err
-	}
-	project, err := loader.ModelToProject(model, loader.ToOptions(&details, options), details)
+	model, project, err := parse(ctx, details, options)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +130,21 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		p.notes[i].From, p.notes[i].To = l.mask(p.notes[i].From), l.mask(p.notes[i].To)
 	}
 	return p, err
+}
+
+// parse has compose-go load a project. It returns a panic of compose-go as an error: some values of unexpected types,
+// such as a date as a path, cause one.
+func parse(ctx context.Context, details types.ConfigDetails, options []func(*loader.Options)) (model map[string]any, project *types.Project, err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("a value has the wrong type: %v", why)
+		}
+	}()
+	if model, err = loader.LoadModelWithContext(ctx, details, options...); err != nil {
+		return nil, nil, err
+	}
+	project, err = loader.ModelToProject(model, loader.ToOptions(&details, options), details)
+	return model, project, err
 }
 
 // read reads the files and finds the project's folder.

@@ -162,6 +162,7 @@ func TestLoad_errors(t *testing.T) {
 		"x-fumehood: no mapping":      {"x-fumehood: 3\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood", "mapping"}},
 		"x-fumehood: another egress":  {"x-fumehood: {egress: all}\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood.egress", `"all"`}},
 		"x-fumehood: a list":          {"x-fumehood:\n  egress: {allow: [example.com]}\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egress", "not supported yet"}},
+		"a date as a path":            {"services: {a: {image: i, volumes: [{type: bind, source: 2001-01-01, target: /x}]}}\n", []string{"a value has the wrong type"}},
 		"x-fumehood: no bool":         {"x-fumehood:\n  keep_ports: 1\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.keep_ports"}},
 		"x-default: no bool":          {"services:\n  web:\n    image: a\n    x-default: please\n", []string{"compose.yaml:4", "services.web.x-default"}},
 		"x-local: no bool":            {"services:\n  web:\n    image: a\n    x-local: 1\n", []string{"compose.yaml:4", "services.web.x-local"}},
