@@ -54,7 +54,7 @@ func (a *commandLine) providerLog() *slog.Logger {
 	return a.log
 }
 
-// logHandler writes a log record as one line for people: "fumehood: warning: text (key=value)".
+// logHandler writes a log record as a line for people: "fumehood: warning: text (key=value)".
 type logHandler struct {
 	mu    *sync.Mutex // shared by all handlers that write to w
 	w     io.Writer

@@ -138,8 +138,8 @@ var rules = []rule{
 	}, "it can start processes until the host has none left"},
 }
 
-// noPIDsLimit reports whether a limit of processes may have no effect: by default, a machine with up to 32 processors has
-// 2^15 PIDs (PID_MAX_DEFAULT of Linux).
+// noPIDsLimit reports whether a limit of processes may have no effect: by default, a machine with up to 32 processors
+// has 2^15 PIDs (PID_MAX_DEFAULT of Linux).
 func noPIDsLimit(n int64) bool { return n < 0 || n >= 1<<15 }
 
 // other returns a rule function that rejects all values except "", the allowed ones, and services of the project.

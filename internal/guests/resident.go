@@ -20,9 +20,9 @@ import (
 // it starts it. Other users that have detached commands have residents too.
 //
 // Later processes connect to a unix socket of the resident: on the same machine to the published one, see publish,
-// otherwise by a relay in the sandbox to an abstract one. Each side proves to the other that it
-// knows the sandbox's key. A process that can read the key can run commands in the sandbox anyway. Code in the sandbox
-// cannot read it. The relay, which code in the sandbox could tamper with, never sees it.
+// otherwise by a relay in the sandbox to an abstract one. Each side proves to the other that it knows the sandbox's
+// key. A process that can read the key can run commands in the sandbox anyway. Code in the sandbox cannot read it. The
+// relay, which code in the sandbox could tamper with, never sees it.
 
 // residence returns the socket name of a user's resident guest, and the secret that the guest and its hosts prove to
 // know. An empty user is the service's own. Containers may share a network and with it the socket names, so the name is

@@ -76,9 +76,10 @@ func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	met, err := client.Meet(ctx, client.Dialed(conn), secret)
+	rw := client.Dialed(conn)
+	met, err := client.Meet(ctx, rw, secret)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, rw.Close())
 	}
 	return m.greet(ctx, met)
 }

@@ -263,7 +263,7 @@ func TestResident_attacked(t *testing.T) {
 		"network none": {network: fumehood.NetworkNone}, "network host": {network: fumehood.NetworkHost},
 		"hosts relayed": {network: fumehood.NetworkNone, opts: docker.Options{NoSockets: true}},
 	} {
-		t.Run(title, func(t *testing.T) { // one at a time: each has eight processes that never wait
+		t.Run(title, func(t *testing.T) { // one at a time: each has 16 processes that never wait
 			network := c.network
 			p := newProvider(t, docker.Options{})
 			sb := keep(t, p, fumehood.Spec{Image: debian, Network: fumehood.Network{Mode: network}})
@@ -324,7 +324,7 @@ for i in range(10**9):
 					break
 				}
 				// Hosts are served while this goes on.
-				for range 3 {
+				for range 7 {
 					if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, socket}}); err != nil {
 						t.Fatal(err)
 					}
