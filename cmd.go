@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -142,4 +143,15 @@ func checkEnv(name, value string) error {
 		return fmt.Errorf("the value of environment variable %s contains a NUL byte", name)
 	}
 	return nil
+}
+
+// checkEnvText also rejects what is not valid UTF-8, which cannot be a sandbox's variable. A command's may have any bytes.
+func checkEnvText(name, value string) error {
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("environment name %q is not valid UTF-8", name)
+	}
+	if !utf8.ValidString(value) {
+		return fmt.Errorf("the value of environment variable %s is not valid UTF-8: set it for a command instead", name)
+	}
+	return checkEnv(name, value)
 }

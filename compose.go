@@ -3,6 +3,7 @@ package fumehood
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -100,9 +101,12 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 		return bad("unknown egress %q: only %q is supported", c.Egress, EgressInternet)
 	}
 	for k, v := range c.Env {
-		if err := checkEnv(k, v); err != nil {
+		if err := checkEnvText(k, v); err != nil {
 			return bad("%w", err)
 		}
+	}
+	if err := checkTexts(reflect.ValueOf(*c)); err != nil {
+		return bad("%w", err)
 	}
 	for _, k := range c.HostEnv {
 		if k == "" || strings.ContainsAny(k, "=\x00") {

@@ -147,7 +147,7 @@ func checkTexts(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.String:
 		if !utf8.ValidString(v.String()) {
-			errs = append(errs, fmt.Errorf("%q is not valid UTF-8, which JSON requires", v.String()))
+			errs = append(errs, fmt.Errorf("%q is not valid UTF-8", v.String()))
 		}
 	case reflect.Slice:
 		for i := range v.Len() {

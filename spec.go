@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -173,9 +174,12 @@ func (s *Spec) Validate() error {
 		return bad("the name %q is not of the form %s", s.Name, nameRE)
 	}
 	for k, v := range s.Env {
-		if err := checkEnv(k, v); err != nil {
+		if err := checkEnvText(k, v); err != nil {
 			return bad("%w", err)
 		}
+	}
+	if err := checkTexts(reflect.ValueOf(*s)); err != nil { // providers pass it on as JSON
+		return bad("%w", err)
 	}
 	if s.Dir != "" && !strings.HasPrefix(s.Dir, "/") {
 		return bad("the working directory %q is not absolute", s.Dir)

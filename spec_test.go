@@ -66,6 +66,34 @@ func TestSpec_binary(t *testing.T) {
 	}
 }
 
+func TestSpec_notText(t *testing.T) {
+	const bad = "secret\xff"
+	for name, spec := range map[string]Spec{
+		"variable":            {Env: map[string]string{"A": bad}},
+		"variable's name":     {Env: map[string]string{"\xff": "a"}},
+		"user":                {User: bad},
+		"folder":              {Dir: "/" + bad},
+		"mount":               {Mounts: []Mount{{Host: "/" + bad}}},
+		"project's variable":  {Compose: &Compose{Content: "{}", Env: map[string]string{"A": bad}}},
+		"project's file":      {Compose: &Compose{Files: []string{bad}}},
+		"another's variables": {Compose: &Compose{Content: "{}", HostEnv: []string{bad}}},
+	} {
+		err := spec.Validate()
+		if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "not valid UTF-8") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(name, "variable") && name != "another's variables" && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error quotes the value: %v", name, err)
+		}
+	}
+	if err := (&Spec{Env: map[string]string{"A": "é\n"}}).Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := (&Cmd{Args: []string{"a"}, Env: map[string]string{"A": bad}}).Validate(); err != nil {
+		t.Errorf("a command's variable: %v", err)
+	}
+}
+
 func TestSpec_compose(t *testing.T) {
 	project := &Compose{Files: []string{"compose.yaml"}}
 	for name, c := range map[string]struct {

@@ -240,7 +240,7 @@ func tellsWhatAFailedStepPrintedLast(t *testing.T, p *docker.Provider) {
 	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
-	for _, want := range []string{"RUN { echo one", "exit code 7", "it printed last:\none\ntwo"} {
+	for _, want := range []string{"RUN { echo one", "exit code 7", "it printed last:\n  one\n  two"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
@@ -319,7 +319,7 @@ func TestBuildSubmission_setup(t *testing.T) {
 		class error
 		says  string
 	}{
-		"a failure, fast": {"{fail_fast: true, commands: ['echo no; false', 'echo never']}", fumehood.ErrConfig, "exit code 1; it printed last:\nno"},
+		"a failure, fast": {"{fail_fast: true, commands: ['echo no; false', 'echo never']}", fumehood.ErrConfig, "exit code 1; it printed last:\n  no"},
 		"an exit":         {"{commands: ['exit 5']}", fumehood.ErrConfig, "exit code 5"},
 		"too slow":        {"{commands: ['sleep 1000'], timeout: 3s}", fumehood.ErrLimit, "within 3s"},
 		"a failure":       {"{commands: ['false']}", nil, ""},

@@ -51,3 +51,25 @@ func TestRead_otherFiles(t *testing.T) {
 		}
 	}
 }
+
+// The file that names a run's process may be anything.
+func TestFolder_live_large(t *testing.T) {
+	r := create(t)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(r.Dir(), ownerFile))
+	if err == nil {
+		err = errors.Join(f.Truncate(1<<40), f.Close()) // more than memory
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(r.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read.live() {
+		t.Error("a process writes it")
+	}
+}

@@ -80,10 +80,13 @@ func List(dir string) ([]Entry, error) {
 	return all, errors.Join(bad...)
 }
 
+// maxOwner is the maximum size of the file that identifies a process, in bytes.
+const maxOwner = 1 << 10
+
 // live reports whether a process is writing the run. A process on another machine, whose state is unknown, counts
 // as alive.
 func (f *Folder) live() bool {
-	text, err := os.ReadFile(f.path(ownerFile))
+	text, err := hostpath.ReadFile(f.path(ownerFile), maxOwner)
 	if err != nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,31 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
 )
+
+// checkAssets rejects assets that a link leads out of their folder.
+func (s *Session) checkAssets() error {
+	if len(s.assets) == 0 {
+		return nil
+	}
+	gate, err := hostpath.NewGate("the assets' folder", cmp.Or(s.opts.AssetDir, "."))
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.assets)) {
+		host := s.hostPath(s.assets[name])
+		if !gate.Inside(host) {
+			return &fumehood.Error{
+				Op: "use static asset " + name, Path: host, Class: fumehood.ErrConfig,
+				Err: errors.New("a link leads out of the assets' folder"), Hint: "copy it into the folder",
+			}
+		}
+	}
+	return nil
+}
 
 // placeAssets copies an agent's assets to their places in the workspace. It returns an ErrConfig instead of
 // replacing an existing file.

@@ -224,6 +224,12 @@ func TestOpen_invalidOptions(t *testing.T) {
 		if p.name == "local" {
 			other = "docker"
 		}
+		linked := t.TempDir()
+		for name, to := range map[string]string{"file": filepath.Join("..", "x"), "folder": t.TempDir()} {
+			if err := os.Symlink(to, filepath.Join(linked, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for name, change := range map[string]func(*session.Options){
 			"no provider":      func(o *session.Options) { o.Provider = nil },
 			"no environment":   func(o *session.Options) { o.Environment = nil },
@@ -233,6 +239,12 @@ func TestOpen_invalidOptions(t *testing.T) {
 			"no such folder":   func(o *session.Options) { o.Workspace += "/nope" },
 			"another type":     func(o *session.Options) { e := *o.Environment; e.Type = other; o.Environment = &e },
 			"an asset outside": func(o *session.Options) { o.Assets = []map[string]spec.Asset{{"x": {Path: "../x"}}} },
+			"a link to an asset outside": func(o *session.Options) {
+				o.Kind, o.AssetDir, o.Assets = session.Evaluation, linked, []map[string]spec.Asset{{"x": {Path: "file"}}}
+			},
+			"an asset outside by a link": func(o *session.Options) {
+				o.Kind, o.AssetDir, o.Assets = session.Evaluation, linked, []map[string]spec.Asset{{"x": {Path: "folder/x"}}}
+			},
 			"an input outside": func(o *session.Options) { o.Inputs = []workspace.Input{{Path: "../x", Content: []byte{}}} },
 			"not a snapshot":   func(o *session.Options) { o.Workspace, o.Snapshot = "", "checkpoint_test.go" },
 		} {

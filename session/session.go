@@ -154,6 +154,9 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 		s.opts.AssetDir, err = filepath.Abs(s.opts.AssetDir)
 	}
 	if err == nil {
+		err = s.checkAssets()
+	}
+	if err == nil {
 		s.sweep(ctx, dir)
 		s.folder, err = owner.MakeFolder(dir, s.name, s.env.Docker.KeepContainerAfterClean)
 	}

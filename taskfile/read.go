@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,10 +19,13 @@ import (
 )
 
 const (
-	maxTask = 16 << 20  // bytes of a task file, and of a sample.yaml
+	// maxTask is the maximum size of a task file and of a sample.yaml, in bytes, and that of samples that are read as one
+	// document or one line: in memory, these take a hundred times as much.
+	maxTask = 16 << 20
 	maxData = 256 << 20 // bytes of a file with samples
 	maxSpec = 4 << 20   // bytes of a file that defines an environment
 	maxFile = 4 << 30   // bytes of a file that is copied into a sandbox
+	maxRows = 1_000_000 // samples of a file
 )
 
 // ReadOptions define how a task file is read. Outside of tests, the zero value is usually right.
@@ -145,23 +149,28 @@ func samplesOf(gate hostpath.Gate, path, there string, opts ReadOptions) ([]*Sam
 		return nil, readError(op, path, err)
 	}
 	d := &strict.Decoder{File: path, Forms: forms, Types: types}
-	var nodes []*yaml.Node
+	var rows iter.Seq[*yaml.Node]
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".yaml", ".yml", ".json":
-		top := d.Top(text, maxData, "a list of samples")
+		if len(text) > maxTask {
+			d.Problem(0, "", "at most 16MiB", "more", "a file with one sample in each line, NAME.jsonl, may be larger")
+			return nil, d.Err()
+		}
+		top := d.Top(text, maxTask, "a list of samples")
+		rows = slices.Values([]*yaml.Node{})
 		switch {
 		case top == nil:
 		case top.Kind != yaml.SequenceNode:
 			d.Wrong(top, "", "a list of samples")
 		default:
-			nodes = top.Content
+			rows = slices.Values(top.Content)
 		}
 	case ".jsonl", ".ndjson":
-		nodes = rowsOfJSON(d, text)
+		rows = rowsOfJSON(d, text)
 	case ".csv":
-		nodes = rowsOfTable(d, text, ',')
+		rows = rowsOfTable(d, text, ',')
 	case ".tsv":
-		nodes = rowsOfTable(d, text, '\t')
+		rows = rowsOfTable(d, text, '\t')
 	default:
 		return nil, &fumehood.Error{
 			Op: op, Path: path, Class: fumehood.ErrFile, Err: fmt.Errorf("unsupported sample file type %q", ext),
@@ -169,8 +178,16 @@ func samplesOf(gate hostpath.Gate, path, there string, opts ReadOptions) ([]*Sam
 		}
 	}
 	var samples []*Sample
-	for _, n := range nodes {
+	read := 0
+	for n := range rows {
 		line := n.Line // for an alias, the line of the alias
+		if read++; read > maxRows {
+			d.Problem(line, "", fmt.Sprintf("at most %d samples", maxRows), "more", "use several files")
+			break
+		}
+		if d.Stop() {
+			break
+		}
 		s := &Sample{source: from, at: at(path, line)}
 		if n = strict.Target(n); n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 			d.Wrong(n, "", "a sample")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
 	"strconv"
 	"strings"
@@ -20,22 +21,31 @@ import (
 var byteOrderMark = []byte("\ufeff")
 
 // rowsOfJSON reads lines of JSON, and skips empty lines.
-func rowsOfJSON(d *strict.Decoder, text []byte) []*yaml.Node {
-	var rows []*yaml.Node
-	line := 0
-	for row := range bytes.Lines(bytes.TrimPrefix(text, byteOrderMark)) {
-		line++
-		if len(bytes.TrimSpace(row)) == 0 {
-			continue
+func rowsOfJSON(d *strict.Decoder, text []byte) iter.Seq[*yaml.Node] {
+	return func(yield func(*yaml.Node) bool) {
+		line := 0
+		for row := range bytes.Lines(bytes.TrimPrefix(text, byteOrderMark)) {
+			line++
+			if len(bytes.TrimSpace(row)) == 0 {
+				continue
+			}
+			if len(row) > maxTask {
+				d.Problem(line, "", "a line of at most 16MiB", "more", "")
+				continue
+			}
+			n, err := nodeOfJSON(row, line)
+			if err != nil {
+				d.Problem(line, "", "a line of JSON", err.Error(), "")
+				if d.Stop() {
+					return
+				}
+				continue
+			}
+			if !yield(n) {
+				return
+			}
 		}
-		n, err := nodeOfJSON(row, line)
-		if err != nil {
-			d.Problem(line, "", "a line of JSON", err.Error(), "")
-			continue
-		}
-		rows = append(rows, n)
 	}
-	return rows
 }
 
 // nodeOfJSON reads one JSON value as a YAML node.
@@ -95,9 +105,16 @@ func nextNode(d *json.Decoder, line, depth int) (*yaml.Node, error) {
 	return scalar("!!null", "null")
 }
 
+// column is a column of a table.
+type column struct {
+	name string
+	keys []string
+	of   reflect.Type
+}
+
 // rowsOfTable reads a table with a header. A column name is a key, with points between nested keys. A cell of a
 // text key is text; other cells are YAML. Empty cells are absent.
-func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
+func rowsOfTable(d *strict.Decoder, text []byte, comma rune) iter.Seq[*yaml.Node] {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, byteOrderMark)))
 	r.Comma, r.LazyQuotes = comma, comma == '\t'
 	fail := func(err error) {
@@ -108,51 +125,54 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) []*yaml.Node {
 		}
 		d.Problem(0, "", "a table", err.Error(), "")
 	}
-	head, err := r.Read()
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("nothing")
-		}
-		fail(err)
-		return nil
-	}
-	type column struct {
-		name string
-		keys []string
-		of   reflect.Type
-	}
-	columns := make([]column, len(head))
-	for i, name := range head {
-		name = strings.TrimSpace(name)
-		keys, of := columnOf(reflect.TypeFor[Sample](), name)
-		columns[i] = column{name, keys, of}
-	}
-	var rows []*yaml.Node
-	for {
-		cells, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return rows
-		}
+	return func(yield func(*yaml.Node) bool) {
+		head, err := r.Read()
 		if err != nil {
-			fail(err)
-			return rows
-		}
-		line, _ := r.FieldPos(0)
-		row := row{mappingNode(line), map[string]*yaml.Node{}}
-		for i, cell := range cells {
-			if cell == "" {
-				continue
+			if errors.Is(err, io.EOF) {
+				err = errors.New("nothing")
 			}
-			n, err := cellNode(columns[i].of, cell, line)
-			if err == nil && len(columns[i].keys) > 0 {
-				err = row.put(columns[i].keys, n)
+			fail(err)
+			return
+		}
+		columns := make([]column, len(head))
+		for i, name := range head {
+			name = strings.TrimSpace(name)
+			keys, of := columnOf(reflect.TypeFor[Sample](), name)
+			columns[i] = column{name, keys, of}
+		}
+		for {
+			cells, err := r.Read()
+			if errors.Is(err, io.EOF) {
+				return
 			}
 			if err != nil {
-				d.Problem(line, columns[i].name, "a value of this column", err.Error(), "")
+				fail(err)
+				return
+			}
+			line, _ := r.FieldPos(0)
+			if !yield(rowOfCells(d, columns, cells, line)) {
+				return
 			}
 		}
-		rows = append(rows, row.Node)
 	}
+}
+
+// rowOfCells returns a row of a table.
+func rowOfCells(d *strict.Decoder, columns []column, cells []string, line int) *yaml.Node {
+	row := row{mappingNode(line), map[string]*yaml.Node{}}
+	for i, cell := range cells {
+		if cell == "" {
+			continue
+		}
+		n, err := cellNode(columns[i].of, cell, line)
+		if err == nil && len(columns[i].keys) > 0 {
+			err = row.put(columns[i].keys, n)
+		}
+		if err != nil {
+			d.Problem(line, columns[i].name, "a value of this column", err.Error(), "")
+		}
+	}
+	return row.Node
 }
 
 // cellNode returns the value of a cell of that type.

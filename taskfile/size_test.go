@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/strict"
 )
 
 func TestRead_size(t *testing.T) {
@@ -31,5 +32,37 @@ func TestRead_size(t *testing.T) {
 				t.Errorf("got %.300v", err)
 			}
 		})
+	}
+}
+
+// Files of samples, which may come from third parties, take bounded time and memory.
+func TestRead_dataSize(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, says string }{
+		"a document":  {"rows.json", `[{"id": "` + strings.Repeat("a", 16<<20) + `"}]`, "rows.json: wanted at most 16MiB, found more (a file with one sample in each line, NAME.jsonl, may be larger)"},
+		"YAML":        {"rows.yaml", "- id: a #" + strings.Repeat("a", 16<<20), "rows.yaml: wanted at most 16MiB, found more"},
+		"a long line": {"rows.jsonl", `{"id": "a"}` + "\n" + `{"id": "` + strings.Repeat("a", 16<<20) + `"}`, "rows.jsonl:2: wanted a line of at most 16MiB, found more"},
+		"wrong lines": {"rows.jsonl", strings.Repeat("[\n", 10_000_000), "rows.jsonl: the rest was not read"},
+		"wrong rows":  {"rows.jsonl", strings.Repeat("[]\n", 10_000_000), "rows.jsonl: the rest was not read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := lay(t, map[string]string{"task.yaml": "{name: t, command: cat, samples_from: " + c.file + "}", c.file: c.text})
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %.500v", err)
+			}
+		})
+	}
+}
+
+// Rows beyond the limit are not read.
+func TestRead_manyRows(t *testing.T) {
+	d := &strict.Decoder{File: "rows.jsonl", Forms: forms, Types: types}
+	read := 0
+	for range rowsOfJSON(d, []byte(strings.Repeat("{}\n", 10))) {
+		if read++; read == 3 {
+			break
+		}
+	}
+	if read != 3 || d.Err() != nil {
+		t.Errorf("%d rows, %v", read, d.Err())
 	}
 }

@@ -182,12 +182,7 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	if n := svc.GetScale(); n > maxScale {
 		c.refuse(of(svc, "scale"), "%d containers of one service are too many: %d at most", n, maxScale)
 	}
-	c.ports(of(svc, "ports"), len(svc.Ports))
-	exposed := 0
-	for _, ports := range svc.Expose {
-		exposed += countPorts(ports)
-	}
-	c.ports(of(svc, "expose"), exposed)
+	c.ports(svc)
 	c.capabilities(svc)
 	c.securityOpts(svc)
 	c.kernel(svc)
@@ -205,12 +200,6 @@ func (c *checking) service(svc *types.ServiceConfig) {
 		c.notes = append(c.notes, Change{
 			Service: svc.Name, Key: "network_mode", To: m, Unsafe: true, Reason: "the Engine's own network has a way out, and other containers in it",
 		})
-	}
-}
-
-func (c *checking) ports(keys []string, n int) {
-	if n > fumehood.MaxPorts {
-		c.refuse(keys, "%d ports of one service are too many: %d at most", n, fumehood.MaxPorts)
 	}
 }
 

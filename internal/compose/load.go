@@ -49,7 +49,7 @@ type loaded struct {
 // honor and, unless src allows them, settings that break the isolation. Of this process's environment, the project
 // sees only the variables that src names. Errors are ErrFile and name file, service and key.
 func Load(ctx context.Context, name string, src fumehood.Compose) (*Project, error) {
-	l := &loading{name: name, src: src, envs: map[string]types.Mapping{}}
+	l := &loading{name: name, src: src, envs: map[string]types.Mapping{}, entries: map[string]int{}}
 	p, err := l.load(ctx)
 	if err != nil {
 		return nil, &LoadError{l.problem(ctx, err), l.env}
@@ -76,16 +76,16 @@ type loading struct {
 	name string
 	src  fumehood.Compose
 
-	files    []types.ConfigFile
-	dir      string
-	env      types.Mapping
-	places   places
-	gate     hostpath.Gate
-	scanned  int                      // number of scanned files
-	services int                      // number of services in them
-	size     int                      // their estimated size, see maxSize
-	weights  map[string]int           // the same by file, without extended services
-	envs     map[string]types.Mapping // what the files see, by file
+	files   []types.ConfigFile
+	dir     string
+	env     types.Mapping
+	places  places
+	gate    hostpath.Gate
+	scanned int                      // number of scanned files
+	entries map[string]int           // number of services, networks, volumes, configs and secrets in them, by key
+	size    int                      // their estimated size, see maxSize
+	weights map[string]int           // the same by file, without extended services
+	envs    map[string]types.Mapping // what the files see, by file
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {

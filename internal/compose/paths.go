@@ -30,9 +30,9 @@ type base struct {
 	working string // for env files and project directories of its includes
 }
 
-// maxServices is the maximum number of services in all files of a project. Each takes a millisecond to load, and
-// loading cannot be canceled.
-const maxServices = 2000
+// maxEntries is the maximum number of services in all files of a project, and that of networks, volumes, configs and
+// secrets. Each takes a millisecond to load, and loading cannot be canceled.
+const maxEntries = 2000
 
 // scan recursively checks all files that a file includes and extends, before compose-go reads them.
 func (l *loading) scan(file string, content []byte, at base, env types.Mapping) error {
@@ -57,8 +57,8 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 			}
 		}
 		services, _ := doc["services"].(map[string]any)
-		if l.services += len(services); l.services > maxServices {
-			return fmt.Errorf("%s: there are more than %d services in the project", file, maxServices)
+		if err := l.count(file, doc); err != nil {
+			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(services)) {
 			svc, _ := services[name].(map[string]any)
@@ -77,6 +77,17 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 		}
 	}
 	return l.measureExtended(file, docs, env)
+}
+
+// count adds the number of a document's services, networks, volumes, configs and secrets.
+func (l *loading) count(file string, doc map[string]any) error {
+	for _, key := range [...]string{"services", "networks", "volumes", "configs", "secrets"} {
+		entries, _ := doc[key].(map[string]any)
+		if l.entries[key] += len(entries); l.entries[key] > maxEntries {
+			return fmt.Errorf("%s: there are more than %d %s in the project", file, maxEntries, key)
+		}
+	}
+	return nil
 }
 
 // scanInclude checks one entry of include.
@@ -305,30 +316,48 @@ func stringKeys(value any) (any, error) {
 	return value, nil
 }
 
-// maxValues is the maximum number of values in a file. Values below an alias count each time they are referred to.
-const maxValues = 200_000
+const (
+	// maxValues is the maximum number of values in a file. Values below an alias count each time they are referred to.
+	maxValues = 200_000
+	// maxLevels is how deep values may be nested in others, with aliases expanded. compose-go compares the paths of all
+	// values with many patterns, which takes a minute for 9,000 levels.
+	maxLevels = 100
+)
 
-// bounded returns an error for a document that is too large with its aliases expanded, or that contains itself.
+// bounded returns an error for a document that is too large or too deep with its aliases expanded, or that contains
+// itself.
 func bounded(root *yaml.Node) error {
-	sizes := map[*yaml.Node]int{}
-	var size func(n *yaml.Node) int
-	size = func(n *yaml.Node) int {
+	type extent struct{ values, levels int }
+	known := map[*yaml.Node]extent{}
+	var measure func(n *yaml.Node) extent
+	measure = func(n *yaml.Node) extent {
 		if n == nil {
-			return 0
+			return extent{}
 		}
-		if got, ok := sizes[n]; ok {
+		if got, ok := known[n]; ok {
 			return got
 		}
-		sizes[n] = maxValues + 1 // in case it contains itself
-		total := 1 + size(n.Alias)
+		known[n] = extent{values: maxValues + 1} // in case it contains itself
+		all := measure(n.Alias)
+		all.values++
+		below := 0
 		for _, child := range n.Content {
-			total = min(total+size(child), maxValues+1)
+			of := measure(child)
+			all.values = min(all.values+of.values, maxValues+1)
+			below = max(below, of.levels)
 		}
-		sizes[n] = total
-		return total
+		all.levels += below
+		if len(n.Content) > 0 {
+			all.levels++
+		}
+		known[n] = all
+		return all
 	}
-	if size(root) > maxValues {
+	switch all := measure(root); {
+	case all.values > maxValues:
 		return fmt.Errorf("it has more than %d values with aliases expanded", maxValues)
+	case all.levels > maxLevels:
+		return fmt.Errorf("its values are nested more than %d levels deep with aliases expanded", maxLevels)
 	}
 	return nil
 }

@@ -59,6 +59,10 @@ func TestLoad_size(t *testing.T) {
 		"a few documents of a large one": {map[string]string{"compose.yaml": manyServices(1000, "x-a: b") + strings.Repeat("\n---\n{}", 500)}, "compose.yaml: the expanded project exceeds"},
 		"a one-line file per service":    {map[string]string{"compose.yaml": manyServices(200, "env_file: vars"), "vars": strings.Repeat("a", 1<<20)}, "vars: the expanded project exceeds"},
 		"defaults within defaults":       {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A-}", 50_000) + "\"}}"}, "compose.yaml: the expanded project exceeds"},
+		"a few thousand defaults":        {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A-}", 14_000) + "\"}}"}, "compose.yaml: the expanded project exceeds"},
+		"alternatives":                   {map[string]string{"compose.yaml": "services: {a: {image: i, command: \"" + strings.Repeat("${A:+x}", 11_000) + "\"}}"}, "compose.yaml: the expanded project exceeds"},
+		"lists within lists":             {map[string]string{"compose.yaml": "x-a: " + strings.Repeat("[", 101) + strings.Repeat("]", 101) + "\nservices: {a: {image: i}}"}, "nested more than 100 levels deep"},
+		"mappings within aliases":        {map[string]string{"compose.yaml": "x-a: &a {a: {a: {}}}\n" + aliases(60) + "services: {a: {image: i}}"}, "nested more than 100 levels deep"},
 		"long lists":                     {map[string]string{"compose.yaml": "services: {a: {image: i, command: [" + strings.Repeat("x, ", 90_000) + "]}}"}, "compose.yaml: the expanded project exceeds"},
 		"ports of a few services":        {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['$P']}, b: {image: i, ports: ['$P']}}", ".env": "P=1-65535:1-65535\n"}, "compose.yaml: the expanded project exceeds"},
 		"ports of many services":         {map[string]string{"compose.yaml": manyServices(1000, "ports: ['1-1000']")}, "compose.yaml: the expanded project exceeds"},
@@ -66,6 +70,9 @@ func TestLoad_size(t *testing.T) {
 		"and in a file of variables":     {map[string]string{"compose.yaml": one, ".env": "A=\"" + strings.Repeat("${B:-", 5000) + "x" + strings.Repeat("}", 5000) + "\""}, ".env: the expanded project exceeds"},
 		"many services":                  {map[string]string{"compose.yaml": manyServices(2001, "x-a: b")}, "there are more than 2000 services"},
 		"many services of two files":     {map[string]string{"compose.yaml": "include: [other.yaml]\n" + manyServices(1000, "x-a: b"), "other.yaml": strings.ReplaceAll(manyServices(1001, "x-a: b"), "  s", "  t")}, "there are more than 2000 services"},
+		"many networks":                  {map[string]string{"compose.yaml": one + "networks: {" + numbered(2001) + "}"}, "there are more than 2000 networks"},
+		"many volumes":                   {map[string]string{"compose.yaml": one + "volumes: {" + numbered(2001) + "}"}, "there are more than 2000 volumes"},
+		"many configs of two documents":  {map[string]string{"compose.yaml": one + "configs: {" + numbered(1001) + "}\n---\nconfigs: {" + numbered(1000) + "}"}, "there are more than 2000 configs"},
 		"ports":                          {map[string]string{"compose.yaml": "services: {a: {image: i, ports: ['8000-8999', 9000]}}"}, "services.a.ports: 1001 ports of one service are too many: 1000 at most"},
 		"ports that are exposed":         {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports of one service are too many"},
 		"a limit beyond all integers":    {map[string]string{"compose.yaml": "services: {a: {image: i, mem_limit: 99999999999999999999g}}"}, "services.a.mem_limit: -9223372036854775808 bytes is not a valid size"},
@@ -87,6 +94,25 @@ func manyServices(n int, keys string) string {
 	text := "services:\n"
 	for i := range n {
 		text += fmt.Sprintf("  s%d: {image: i, %s}\n", i, keys)
+	}
+	return text
+}
+
+// numbered returns the entries of a mapping with n keys.
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "n%d: {}, ", i)
+	}
+	return b.String()
+}
+
+// aliases returns lines of which each has the value of the one before in two more levels.
+func aliases(n int) string {
+	text, last := "", "a"
+	for i := range n {
+		text += fmt.Sprintf("x-%d: &b%d [[*%s]]\n", i, i, last)
+		last = fmt.Sprintf("b%d", i)
 	}
 	return text
 }

@@ -214,7 +214,7 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 		says = out.step + ": " + says
 	}
 	if printed := strings.TrimSpace(clean(out.printed)); printed != "" {
-		says += "; it printed last:\n" + printed
+		says += "; it printed last:\n  " + strings.ReplaceAll(printed, "\n", "\n  ")
 	}
 	return &fumehood.Error{Op: op, Class: class, Err: errors.New(says)}
 }

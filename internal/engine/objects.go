@@ -46,6 +46,7 @@ type Object struct {
 	Created time.Time         // zero if not reported
 	State   string            // a container's: "running", "exited" ...
 	Tags    []string          // an image's
+	image   string            // ID of a container's image
 	seal    string
 }
 
@@ -92,7 +93,7 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 		for _, o := range res.Items {
 			all = append(all, Object{
 				Kind: kind, ID: o.ID, Name: containerName(o.Names, o.ID), Labels: o.Labels,
-				Created: time.Unix(o.Created, 0), State: string(o.State),
+				Created: time.Unix(o.Created, 0), State: string(o.State), image: o.ImageID,
 			})
 		}
 	case Network:
@@ -139,9 +140,9 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 	return all, nil
 }
 
-// Disown marks as foreign the containers whose seal is also on an image: they have their labels from that image.
-// Otherwise a seal copied to an image would make a container of that image genuine, once the original container of
-// that name is gone.
+// Disown marks as foreign the containers that may have their seal from an image. Otherwise a seal copied to an image
+// would make a container of that image genuine, once the original container of that name is gone. A container whose
+// own image has no seal is left, as its seal may be on an image that was made of it by docker commit.
 func (c *Client) Disown(ctx context.Context, objects []Object) error {
 	if !slices.ContainsFunc(objects, func(o Object) bool { return o.Kind == Container && o.seal != "" }) {
 		return nil
@@ -155,12 +156,18 @@ func (c *Client) Disown(ctx context.Context, objects []Object) error {
 		copied[image.Labels[LabelSeal]] = true
 	}
 	for i := range objects {
-		if o := &objects[i]; o.Kind == Container && copied[o.seal] {
+		if o := &objects[i]; o.Kind == Container && copied[o.seal] && !c.unsealed(ctx, o.image) {
 			maps.DeleteFunc(o.Labels, func(label, _ string) bool { return strings.HasPrefix(label, owner.LabelPrefix) })
 			o.Foreign = true
 		}
 	}
 	return nil
+}
+
+// unsealed reports whether an image exists and has no seal.
+func (c *Client) unsealed(ctx context.Context, id string) bool {
+	res, err := c.api.ImageInspect(ctx, id)
+	return err == nil && res.Config != nil && res.Config.Labels[LabelSeal] == ""
 }
 
 // containerName returns a container's own name. Names with another slash are aliases in linked containers.

@@ -33,6 +33,7 @@ type Decoder struct {
 
 	problems []*Problem
 	more     int  // number of problems beyond MaxProblems
+	stopped  bool // Stop has returned true
 	aliases  int  // number of aliases being followed
 	values   int  // number of values read below aliases
 	exceeded bool // MaxAliased was exceeded, and this is reported
@@ -48,6 +49,12 @@ func (d *Decoder) Problem(line int, path, wanted, found, hint string) {
 		return
 	}
 	d.problems = append(d.problems, &Problem{File: d.File, Line: line, Path: path, Wanted: wanted, Found: found, Hint: hint})
+}
+
+// Stop reports whether there are more problems than Err lists. The caller then reads no further, which Err says.
+func (d *Decoder) Stop() bool {
+	d.stopped = d.stopped || d.more > 0
+	return d.stopped
 }
 
 // Wrong records that n is not the wanted value.

@@ -88,7 +88,10 @@ func (d *Decoder) Err() error {
 	for i, p := range d.problems {
 		errs[i] = p
 	}
-	if d.more > 0 {
+	switch {
+	case d.stopped:
+		errs = append(errs, fmt.Errorf("%s: the rest was not read", d.File))
+	case d.more > 0:
 		errs = append(errs, fmt.Errorf("%s: %d more problems", d.File, d.more))
 	}
 	return errors.Join(errs...)

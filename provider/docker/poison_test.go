@@ -190,6 +190,37 @@ func TestOpen_imageLabels(t *testing.T) {
 	}
 }
 
+// An image made of a kept sandbox has its labels. The sandbox must stay the user's.
+func TestOpen_committed(t *testing.T) {
+	t.Parallel()
+	name := "committed-" + strings.ToLower(rand.Text()[:8])
+	d := newRawDaemon(t)
+	p := newProvider(t, docker.Options{})
+	start(t, p, fumehood.Spec{Image: busybox, Name: name, Keep: true, TTL: time.Hour})
+	image := "fumehood-test/committed:" + name
+	d.ask("POST", "/commit?container="+name+"-default-1&repo=fumehood-test/committed&tag="+name, nil, nil)
+	t.Cleanup(func() { d.ask("DELETE", "/images/"+image+"?force=1", nil, nil) })
+	again, err := newProvider(t, docker.Options{}).Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := again.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "exit 7"}})
+	if err != nil || res.ExitCode != 7 {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if err := again.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	kept, err := p.Kept(t.Context())
+	if err != nil || !slices.ContainsFunc(kept, func(k provider.KeptSandbox) bool { return k.Name == name }) {
+		t.Errorf("kept: %+v, %v", kept, err)
+	}
+	left, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{name}})
+	if err != nil || !slices.ContainsFunc(left, func(l provider.Leftover) bool { return l.Name == name+"-default-1" && l.Removed }) {
+		t.Errorf("%+v, %v", left, err)
+	}
+}
+
 // TestCleanup_foreign has containers and volumes with labels of a dead owner, or of a kept sandbox.
 func TestCleanup_foreign(t *testing.T) {
 	t.Parallel()

@@ -355,7 +355,7 @@ func TestBuild_stepFails(t *testing.T) {
 		if !errors.Is(err, fumehood.ErrConfig) {
 			t.Fatalf("got %v", err)
 		}
-		for _, part := range []string{"web", "RUN echo out of 500 MB", "exit code 3", "it printed last:\nout of 500 MB"} {
+		for _, part := range []string{"web", "RUN echo out of 500 MB", "exit code 3", "it printed last:\n  out of 500 MB"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%q is not in: %v", part, err)
 			}
