@@ -1,0 +1,588 @@
+"""The I/O of the clients: connections, clocks, background work, for blocking code, asyncio and trio.
+
+The rest of the package is written once, as coroutines over IO. Where the I/O blocks, such a coroutine never waits:
+finish runs it to its end like a function.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ._errors import ConfigError, ConnectionLostError, RequestTimeoutError
+from ._http import Reader
+
+T = TypeVar("T")
+
+READ = 64 << 10  # bytes of an ordinary read
+BULK = 1 << 20  # bytes of a read where a large body is on its way
+_HELD = 1 << 20  # bytes that an asyncio connection holds before it stops reading
+
+
+def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine whose I/O blocks."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        work.close()
+    raise RuntimeError("a coroutine over blocking I/O has waited")
+
+
+@dataclass(frozen=True)
+class Address:
+    """The address of a server: the path of a unix socket, or host and port."""
+
+    path: str = ""
+    host: str = ""
+    port: int = 0
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def authority(self) -> str:
+        """The value of the header Host."""
+        if self.path:
+            return "localhost"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else self.authority
+
+
+def parse_address(url: str, tls: ssl.SSLContext | None = None) -> Address:
+    """Parse unix:/path, http://host:port or https://host:port. The URL may hold nothing else."""
+    if url.startswith("unix:"):
+        path = url.removeprefix("unix:")
+        path = path.removeprefix("//")
+        if not path.startswith("/") or "\0" in path:
+            raise ConfigError(f"server address: no absolute path in {url!r}")
+        return Address(path=path)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as e:
+        raise ConfigError("server address: invalid URL") from e
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("server address: a URL with a user or password", hint="give the token as token")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/") or parts.query:
+        raise ConfigError(f"server address: not of the form unix:PATH, http://HOST:PORT or https://HOST:PORT: {url!r}")
+    if parts.scheme == "http":
+        return Address(host=parts.hostname, port=port or 80)
+    return Address(host=parts.hostname, port=port or 443, tls=tls or ssl.create_default_context())
+
+
+def remaining(deadline: float | None) -> float | None:
+    """Return the seconds until a deadline, or raise a RequestTimeoutError if it has passed."""
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise expired()
+    return left
+
+
+def expired() -> RequestTimeoutError:
+    """Return the error of a call whose timeout has expired."""
+    return RequestTimeoutError("the call's timeout expired")
+
+
+def lost(error: BaseException) -> ConnectionLostError:
+    """Return the error of a connection that broke."""
+    return ConnectionLostError(f"connection: {error or type(error).__name__}")
+
+
+class Connection(abc.ABC):
+    """A connection to the server, with the reader of its responses."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+
+    @abc.abstractmethod
+    async def send(self, data: bytes, deadline: float | None) -> None:
+        """Send all of data."""
+
+    @abc.abstractmethod
+    async def receive(self, size: int, deadline: float | None) -> bytes:
+        """Return the next bytes, or none at the connection's end."""
+
+    @abc.abstractmethod
+    def stale(self) -> bool:
+        """Report whether an idle connection can no longer be used."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the connection at once. A call that waits for it ends."""
+
+
+class Background(abc.ABC):
+    """Work in the background."""
+
+    @abc.abstractmethod
+    async def stop(self) -> None:
+        """Cancel the work if it can be canceled, and wait a moment for its end."""
+
+
+class IO(abc.ABC):
+    """What the rest of the package needs of the world."""
+
+    @abc.abstractmethod
+    async def connect(self, address: Address, deadline: float | None) -> Connection:
+        """Connect to a server."""
+
+    @abc.abstractmethod
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    @abc.abstractmethod
+    async def thread(self, work: Callable[[], T]) -> T:
+        """Run a function that blocks."""
+
+    @abc.abstractmethod
+    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        """Return a lock."""
+
+    @abc.abstractmethod
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
+        """Run work in the background. It handles its errors itself."""
+
+    @abc.abstractmethod
+    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run work to its end even if the caller is canceled."""
+
+
+# Blocking
+
+
+class _Socket(Connection):
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._sock = sock
+        self._timed = True
+
+    def _limit(self, deadline: float | None) -> None:
+        if deadline is not None or self._timed:
+            self._sock.settimeout(remaining(deadline))
+            self._timed = deadline is not None
+
+    async def send(self, data: bytes, deadline: float | None) -> None:
+        try:
+            self._limit(deadline)
+            self._sock.sendall(data)
+        except TimeoutError:
+            raise expired() from None
+        except (OSError, ValueError) as e:
+            raise lost(e) from e
+
+    async def receive(self, size: int, deadline: float | None) -> bytes:
+        try:
+            self._limit(deadline)
+            return self._sock.recv(size)
+        except TimeoutError:
+            raise expired() from None
+        except (OSError, ValueError) as e:
+            raise lost(e) from e
+
+    def stale(self) -> bool:
+        try:
+            poll = select.poll()
+            poll.register(self._sock, select.POLLIN)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):
+            return True
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+
+class _Thread(Background):
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._thread = threading.Thread(target=lambda: finish(work()), name="fumehood", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(1)
+
+
+class _Lock:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class BlockingIO(IO):
+    """I/O that blocks."""
+
+    async def connect(self, address: Address, deadline: float | None) -> Connection:
+        try:
+            limit = remaining(deadline)
+            if address.path:
+                sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                try:
+                    sock.settimeout(limit)
+                    sock.connect(address.path)
+                except BaseException:
+                    sock.close()
+                    raise
+                return _Socket(sock)
+            sock = socket.create_connection((address.host, address.port), limit)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if address.tls:
+                    sock = address.tls.wrap_socket(sock, server_hostname=address.host)
+            except BaseException:
+                sock.close()
+                raise
+            return _Socket(sock)
+        except TimeoutError:
+            raise expired() from None
+        except OSError as e:
+            raise unreachable(address, e) from e
+
+    async def sleep(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+    async def thread(self, work: Callable[[], T]) -> T:
+        return work()
+
+    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        return _Lock()
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
+        return _Thread(work)
+
+    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await work()
+
+
+def unreachable(address: Address, error: OSError) -> ConnectionLostError:
+    """Return the error of a server that cannot be connected to."""
+    return ConnectionLostError(f"server {address}: {error.strerror or error}")
+
+
+# asyncio
+
+
+class _Stream(Connection, asyncio.Protocol):
+    """A connection on asyncio: a protocol without the copies of asyncio's streams."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._pieces: deque[bytes] = deque()
+        self._held = 0
+        self._ended = False
+        self._error: BaseException | None = None
+        self._full = False  # the transport's buffer is full
+        self._readable: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._held += len(data)
+        if self._held >= _HELD and self._transport:
+            self._transport.pause_reading()
+        _wake(self._readable)
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        _wake(self._readable)
+        return False
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._ended, self._error, self._transport = True, exc, None
+        _wake(self._readable)
+        _wake(self._writable)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        _wake(self._writable)
+
+    async def _wait(self, waiter: asyncio.Future[None], deadline: float | None) -> None:
+        limit = remaining(deadline)
+        if limit is None:
+            await waiter
+            return
+        handle = self._loop.call_later(limit, _expire, waiter)
+        try:
+            await waiter
+        finally:
+            handle.cancel()
+
+    async def send(self, data: bytes, deadline: float | None) -> None:
+        if self._transport is None or self._transport.is_closing():
+            raise lost(self._error or ConnectionError("closed"))
+        self._transport.write(data)
+        while self._full and self._transport is not None:
+            self._writable = self._loop.create_future()
+            try:
+                await self._wait(self._writable, deadline)
+            finally:
+                self._writable = None
+        if self._transport is None:
+            raise lost(self._error or ConnectionError("closed"))
+
+    async def receive(self, size: int, deadline: float | None) -> bytes:
+        while not self._pieces:
+            if self._error is not None:
+                raise lost(self._error)
+            if self._ended:
+                return b""
+            self._readable = self._loop.create_future()
+            try:
+                await self._wait(self._readable, deadline)
+            finally:
+                self._readable = None
+        piece = self._pieces.popleft()
+        if self._held >= _HELD > self._held - len(piece) and self._transport:
+            self._transport.resume_reading()
+        self._held -= len(piece)
+        return piece
+
+    def stale(self) -> bool:
+        return self._ended or bool(self._pieces) or self._transport is None or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _expire(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(expired())
+
+
+class _Task(Background):
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        if self._task is not asyncio.current_task():
+            await asyncio.wait({self._task}, timeout=1)
+
+
+class AsyncioIO(IO):
+    """I/O on a running event loop of asyncio."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def connect(self, address: Address, deadline: float | None) -> Connection:
+        loop = self._loop
+        if asyncio.get_running_loop() is not loop:
+            raise ConfigError("client: used in another event loop", hint="create an AsyncClient in each loop")
+
+        def protocol() -> _Stream:
+            return _Stream(loop)
+
+        opening: Coroutine[Any, Any, tuple[asyncio.Transport, _Stream]]
+        if address.path:
+            opening = loop.create_unix_connection(protocol, address.path)
+        else:
+            opening = loop.create_connection(protocol, address.host, address.port, ssl=address.tls)
+        try:
+            if deadline is None:
+                _, stream = await opening
+            else:
+                _, stream = await asyncio.wait_for(opening, remaining(deadline))
+        except (TimeoutError, asyncio.TimeoutError):
+            raise expired() from None
+        except OSError as e:
+            raise unreachable(address, e) from e
+        return stream
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(None, work)
+
+    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        return asyncio.Lock()
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
+        return _Task(self._run(work))
+
+    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await asyncio.shield(self._run(work))
+
+
+# trio, by anyio
+
+
+def _anyio() -> Any:
+    try:
+        import anyio
+    except ImportError as e:
+        raise ConfigError("async client: not in asyncio's event loop", hint="trio needs the package anyio") from e
+    return anyio
+
+
+class _AnyStream(Connection):
+    def __init__(self, anyio: Any, stream: Any) -> None:
+        super().__init__()
+        self._anyio = anyio
+        self._stream = stream
+        self._scopes: set[Any] = set()
+        self._closed = False
+
+    async def _within(self, work: Awaitable[T], deadline: float | None) -> T:
+        limit = remaining(deadline)
+        try:
+            with self._anyio.CancelScope() as scope:
+                self._scopes.add(scope)
+                try:
+                    with self._anyio.fail_after(limit):
+                        return await work
+                finally:
+                    self._scopes.discard(scope)
+        except TimeoutError:
+            raise expired() from None
+        except (self._anyio.BrokenResourceError, self._anyio.ClosedResourceError, OSError) as e:
+            raise lost(e) from e
+        raise ConnectionLostError("connection: closed")
+
+    async def send(self, data: bytes, deadline: float | None) -> None:
+        await self._within(self._stream.send(data), deadline)
+
+    async def receive(self, size: int, deadline: float | None) -> bytes:
+        try:
+            data: bytes = await self._within(self._stream.receive(size), deadline)
+        except self._anyio.EndOfStream:
+            return b""
+        return data
+
+    def stale(self) -> bool:
+        raw = self._stream.extra(self._anyio.abc.SocketAttribute.raw_socket, None)
+        if self._closed or raw is None or raw.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(raw.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        self._closed = True
+        for scope in self._scopes:
+            scope.cancel()
+        raw = self._stream.extra(self._anyio.abc.SocketAttribute.raw_socket, None)
+        if raw is not None:
+            with contextlib.suppress(OSError):
+                raw.shutdown(socket.SHUT_RDWR)
+            raw.close()
+
+
+class _SystemTask(Background):
+    def __init__(self, anyio: Any, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        import trio
+
+        self._anyio = anyio
+        self._scope = trio.CancelScope()
+        self._done = trio.Event()
+
+        async def run() -> None:
+            try:
+                with self._scope:
+                    await work()
+            finally:
+                self._done.set()
+
+        trio.lowlevel.spawn_system_task(run)
+
+    async def stop(self) -> None:
+        self._scope.cancel()
+        with self._anyio.move_on_after(1, shield=True):
+            await self._done.wait()
+
+
+class TrioIO(IO):
+    """I/O on trio, by anyio."""
+
+    def __init__(self) -> None:
+        self._anyio = _anyio()
+
+    async def connect(self, address: Address, deadline: float | None) -> Connection:
+        anyio = self._anyio
+        try:
+            with anyio.fail_after(remaining(deadline)):
+                if address.path:
+                    stream = await anyio.connect_unix(address.path)
+                elif address.tls:
+                    stream = await anyio.connect_tcp(
+                        address.host, address.port, ssl_context=address.tls, tls_standard_compatible=False
+                    )
+                else:
+                    stream = await anyio.connect_tcp(address.host, address.port)
+        except TimeoutError:
+            raise expired() from None
+        except OSError as e:
+            raise unreachable(address, e) from e
+        return _AnyStream(anyio, stream)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._anyio.sleep(seconds)
+
+    async def thread(self, work: Callable[[], T]) -> T:
+        result: T = await self._anyio.to_thread.run_sync(work)
+        return result
+
+    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
+        lock: contextlib.AbstractAsyncContextManager[Any] = self._anyio.Lock()
+        return lock
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
+        return _SystemTask(self._anyio, work)
+
+    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with self._anyio.CancelScope(shield=True):
+            await work()
+
+
+def running_io() -> IO:
+    """Return the I/O of the framework whose event loop runs here."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return TrioIO()
+    return AsyncioIO()
