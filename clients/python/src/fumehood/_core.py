@@ -419,5 +419,6 @@ class Core:
             await self._holder.stop()
         while self._idle:
             self._idle.pop().close()
+        await self.io.sleep(0)  # an event loop closes connections in its next round
         if self.server is not None:
             await self.io.thread(self.server.stop)

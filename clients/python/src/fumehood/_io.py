@@ -411,16 +411,14 @@ class AsyncioIO(IO):
         def protocol() -> _Stream:
             return _Stream(loop)
 
+        limit = remaining(deadline)
         opening: Coroutine[Any, Any, tuple[asyncio.Transport, _Stream]]
         if address.path:
             opening = loop.create_unix_connection(protocol, address.path)
         else:
             opening = loop.create_connection(protocol, address.host, address.port, ssl=address.tls)
         try:
-            if deadline is None:
-                _, stream = await opening
-            else:
-                _, stream = await asyncio.wait_for(opening, remaining(deadline))
+            _, stream = await (opening if limit is None else asyncio.wait_for(opening, limit))
         except (TimeoutError, asyncio.TimeoutError):
             raise expired() from None
         except OSError as e:
@@ -503,14 +501,18 @@ class _AnyStream(Connection):
         return bool(poll.poll(0))
 
     def close(self) -> None:
+        if self._closed:
+            return
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
-        raw = self._stream.extra(self._anyio.abc.SocketAttribute.raw_socket, None)
-        if raw is not None:
-            with contextlib.suppress(OSError):
-                raw.shutdown(socket.SHUT_RDWR)
-            raw.close()
+        _SystemTask(self._anyio, lambda: _drop(self._anyio, self._stream))
+
+
+async def _drop(anyio: Any, stream: Any) -> None:
+    """Close a stream of anyio at once."""
+    with contextlib.suppress(Exception):
+        await anyio.aclose_forcefully(stream)
 
 
 class _SystemTask(Background):
