@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from ._errors import ConfigError, ConnectionLostError, RequestTimeoutError
 from ._http import Reader
+from ._launch import forks
 
 T = TypeVar("T")
 
@@ -110,6 +111,11 @@ class Connection(abc.ABC):
 
     def __init__(self) -> None:
         self.reader = Reader()
+        forks.hold(self)
+
+    @abc.abstractmethod
+    def fileno(self) -> int:
+        """Return the number of its descriptor, or -1."""
 
     @abc.abstractmethod
     async def send(self, data: bytes, deadline: float | None) -> None:
@@ -172,6 +178,9 @@ class _Socket(Connection):
         super().__init__()
         self._sock = sock
         self._timed = True
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
 
     def _limit(self, deadline: float | None) -> None:
         if deadline is not None or self._timed:
@@ -298,6 +307,10 @@ class _Stream(Connection, asyncio.Protocol):
         self._full = False  # the transport's buffer is full
         self._readable: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
+
+    def fileno(self) -> int:
+        sock = self._transport.get_extra_info("socket") if self._transport else None
+        return sock.fileno() if sock else -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -466,6 +479,10 @@ class _AnyStream(Connection):
         self._scopes: set[Any] = set()
         self._closed = False
 
+    def fileno(self) -> int:
+        raw = self._stream.extra(self._anyio.abc.SocketAttribute.raw_socket, None)
+        return raw.fileno() if raw is not None else -1
+
     async def _within(self, work: Awaitable[T], deadline: float | None) -> T:
         limit = remaining(deadline)
         try:
@@ -493,11 +510,10 @@ class _AnyStream(Connection):
         return data
 
     def stale(self) -> bool:
-        raw = self._stream.extra(self._anyio.abc.SocketAttribute.raw_socket, None)
-        if self._closed or raw is None or raw.fileno() < 0:
+        if self._closed or (fd := self.fileno()) < 0:
             return True
         poll = select.poll()
-        poll.register(raw.fileno(), select.POLLIN)
+        poll.register(fd, select.POLLIN)
         return bool(poll.poll(0))
 
     def close(self) -> None:

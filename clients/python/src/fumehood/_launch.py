@@ -119,6 +119,7 @@ class Server:
         )
         self._reader.start()
         forks.hold(self._stdin)
+        weakref.finalize(self, self._stdin.close)  # subprocess keeps a program that runs, with its pipes
         try:
             self.hello = self._read_hello(time.monotonic() + timeout)
         except BaseException:

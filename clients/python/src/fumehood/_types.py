@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ._errors import ProtocolError
@@ -233,7 +233,7 @@ class Port:
         return cls(f.integer("container"), f.integer("host"), f.text("protocol") or "tcp", f.text("address"))
 
     def encode(self) -> JSON:
-        return _without_zeros(host=self.host, container=self.container, protocol=self.protocol, address=self.address)
+        return without_zeros(host=self.host, container=self.container, protocol=self.protocol, address=self.address)
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Mount:
     writable: bool = False
 
     def encode(self) -> JSON:
-        return _without_zeros(host=self.host, container=self.container, writable=self.writable)
+        return without_zeros(host=self.host, container=self.container, writable=self.writable)
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Limits:
     pids: int = 0
 
     def encode(self) -> JSON:
-        return _without_zeros(memory=self.memory, cpus=self.cpus, pids=self.pids)
+        return without_zeros(memory=self.memory, cpus=self.cpus, pids=self.pids)
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ class Compose:
     build_timeout: float = 0
 
     def encode(self) -> JSON:
-        return _without_zeros(
+        return without_zeros(
             content=self.content,
             files=list(self.files),
             dockerfile=self.dockerfile,
@@ -360,15 +360,64 @@ class ConnectInfo:
         return cls(f.text("container"), f.texts("shell"), f.texts("vscode"), ports)
 
 
+@dataclass(frozen=True)
+class FileInfo:
+    """A file in a sandbox. path is set in a walk: relative to its root, "." for the root itself."""
+
+    name: str
+    kind: Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
+    size: int = 0  # bytes; 0 if not a regular file
+    mode: int = 0  # permission, set-id and sticky bits
+    modified: datetime | None = None
+    target: str = ""  # of a symbolic link
+    uid: int = -1
+    gid: int = -1
+    path: str = ""
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        return self.kind == "directory"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return self.kind == "file"
+
+    @classmethod
+    def parse(cls, f: Fields) -> FileInfo:
+        return cls(
+            f.text("name"),
+            f.text("type"),  # type: ignore[arg-type]
+            f.integer("size"),
+            f.integer("mode"),
+            f.time("mod_time"),
+            f.text("link_target"),
+            f.integer("uid", -1),
+            f.integer("gid", -1),
+            f.text("path"),
+        )
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A command that was started."""
+
+    id: str
+    args: tuple[str, ...] = ()
+    started: datetime | None = None
+    ended: bool = False
+
+    @classmethod
+    def parse(cls, f: Fields) -> ProcessInfo:
+        return cls(f.text("id"), f.texts("args"), f.time("started"), f.flag("ended"))
+
+
 def millis(seconds: float) -> float:
     """Return seconds as the milliseconds of the server's JSON."""
     return seconds * 1000
 
 
-def _without_zeros(**fields: Any) -> JSON:
+def without_zeros(**fields: Any) -> JSON:
+    """Return the fields that are not zero, empty or None."""
     return {name: value for name, value in fields.items() if value not in (None, "", 0, False, [], {})}
-
-
-def utc_now() -> datetime:
-    """Return the time."""
-    return datetime.now(timezone.utc)
