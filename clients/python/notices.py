@@ -76,7 +76,8 @@ def main(binary: str, output: str) -> None:
         "Go and its standard library: LICENSE"
     )
     parts = [
-        "The program fumehood in this package is built from the Go modules below, which have these licenses.",
+        "The program fumehood in this package is built from the Go modules below, which have these licenses.\n"
+        "The source of each is available as the Go module of that path and version.",
         *("\n".join(names) + "\n\n" + text for text, names in holders.items()),
     ]
     Path(output).write_text(("\n\n" + "=" * 80 + "\n\n").join(parts) + "\n", "utf-8")

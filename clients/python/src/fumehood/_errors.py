@@ -252,11 +252,5 @@ def from_json(body: object, status: int = 0) -> FumehoodError:
     kind = _BY_CODE.get(code, InfrastructureError)
     message = text("message") or f"the server answered with status {status}"
     return kind(
-        message,
-        code=code,
-        op=text("op"),
-        service=text("service"),
-        path=text("path"),
-        hint=text("hint"),
-        status=status,
+        message, code=code, op=text("op"), service=text("service"), path=text("path"), hint=text("hint"), status=status
     )

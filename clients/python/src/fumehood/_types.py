@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from typing_extensions import Self
 
 from ._errors import ProtocolError
 
 JSON = dict[str, Any]
 Outcome = Literal["exited", "signaled", "timed-out", "out-of-memory", "lost"]
+FileKind = Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
+Cores = float
 StreamName = Literal["stdout", "stderr"]
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
@@ -44,6 +48,11 @@ class Fields:
         if not isinstance(value, dict):
             raise ProtocolError("answer: not the JSON object that was expected")
         self._all: JSON = value
+
+    @property
+    def raw(self) -> JSON:
+        """The object itself."""
+        return self._all
 
     def _of(self, name: str, kind: type | tuple[type, ...], zero: Any) -> Any:
         value = self._all.get(name)
@@ -96,6 +105,72 @@ class Fields:
             raise ProtocolError(f"answer: the field {name} is not base64") from e
 
 
+D = TypeVar("D", bound="Data")
+
+
+class Data:
+    """Plain data that the server's JSON describes with the same names.
+
+    A float is a time in seconds, which JSON has in milliseconds, in a field with the suffix "_ms".
+    """
+
+    @classmethod
+    def parse(cls, f: Fields) -> Self:
+        """Return the value of a JSON object."""
+        return cls(**{name: read(f, key) for name, key, read in _plan(cls)})
+
+    def encode(self) -> JSON:
+        """Return the value as a JSON object, without what is zero or empty."""
+        found: JSON = {}
+        for name, key, _ in _plan(type(self)):
+            value = getattr(self, name)
+            if value not in (None, "", 0, (), [], {}):
+                found[key] = millis(value) if key != name else dict(value) if isinstance(value, Mapping) else value
+        return found
+
+
+Plan = list[tuple[str, str, Callable[[Fields, str], Any]]]
+_plans: dict[str, Plan] = {}
+
+
+def _plan(kind: type[Any]) -> Plan:
+    """Return the fields of a dataclass: their names, their names in JSON, and how each is read."""
+    plan = _plans.get(kind.__name__)
+    if plan is None:
+        plan = [(f.name, f"{f.name}_ms" if f.type == "float" else f.name, _reader(str(f.type))) for f in fields(kind)]
+        _plans[kind.__name__] = plan
+    return plan
+
+
+def _reader(kind: str) -> Callable[[Fields, str], Any]:
+    if kind in _READERS:
+        return _READERS[kind]
+    item = globals()[kind.removeprefix("tuple[").removesuffix(", ...]")]
+
+    def read(f: Fields, key: str) -> Any:
+        return item.parse(f.object(key))
+
+    def read_all(f: Fields, key: str) -> Any:
+        return tuple(item.parse(Fields(each)) for each in f.items(key))
+
+    return read_all if kind.startswith("tuple[") else read
+
+
+_READERS: dict[str, Callable[[Fields, str], Any]] = {
+    "str": Fields.text,
+    "Outcome": Fields.text,
+    "FileKind": Fields.text,
+    "int": Fields.integer,
+    "bool": Fields.flag,
+    "float": Fields.seconds,
+    "Cores": Fields.number,
+    "datetime | None": Fields.time,
+    "tuple[str, ...]": Fields.texts,
+    "Sequence[str]": Fields.texts,
+    "Mapping[str, str]": Fields.mapping,
+}
+
+
 @dataclass(frozen=True)
 class Output:
     """The kept part of one stream: its end, up to the cap."""
@@ -129,7 +204,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Usage:
+class Usage(Data):
     """Resources that a command used, and events in its container while it ran."""
 
     user: float = 0.0  # seconds of CPU time in user mode
@@ -139,21 +214,10 @@ class Usage:
     oom_kills: int = 0
     pids_limits: int = 0
 
-    @classmethod
-    def parse(cls, f: Fields) -> Usage:
-        return cls(
-            f.seconds("user_ms"),
-            f.seconds("system_ms"),
-            f.integer("max_rss"),
-            f.integer("memory_peak"),
-            f.integer("oom_kills"),
-            f.integer("pids_limits"),
-        )
-
 
 @dataclass(frozen=True)
-class Result:
-    """How a command ended. A program's failure is a value, never an exception, unless check is called."""
+class Result(Data):
+    """How a command ended. A program's failure is a value, never an exception."""
 
     outcome: Outcome
     exit_code: int  # the program's own; 128+n for signal n; -1 if timed out or lost
@@ -176,22 +240,6 @@ class Result:
     def timed_out(self) -> bool:
         """Whether the command's timeout ended it."""
         return self.outcome == "timed-out"
-
-    @classmethod
-    def parse(cls, f: Fields) -> Result:
-        return cls(
-            f.text("outcome"),  # type: ignore[arg-type]  # an outcome of a later server is passed on
-            f.integer("exit_code"),
-            f.integer("signal"),
-            Output.parse(f.object("stdout")),
-            Output.parse(f.object("stderr")),
-            f.time("started"),
-            f.seconds("duration_ms"),
-            f.text("reason"),
-            f.flag("caused_inside"),
-            Usage.parse(f.object("usage")),
-            f.flag("leaked"),
-        )
 
 
 @dataclass(frozen=True)
@@ -220,7 +268,7 @@ Event = Chunk | End
 
 
 @dataclass(frozen=True)
-class Port:
+class Port(Data):
     """A port of a service that is reachable from outside the sandbox. A host port of 0 in a request is any free one."""
 
     container: int
@@ -228,40 +276,27 @@ class Port:
     protocol: str = "tcp"
     address: str = ""
 
-    @classmethod
-    def parse(cls, f: Fields) -> Port:
-        return cls(f.integer("container"), f.integer("host"), f.text("protocol") or "tcp", f.text("address"))
-
-    def encode(self) -> JSON:
-        return without_zeros(host=self.host, container=self.container, protocol=self.protocol, address=self.address)
-
 
 @dataclass(frozen=True)
-class Mount:
+class Mount(Data):
     """A path of the server's machine to make visible in the sandbox. The server must allow it."""
 
     host: str
     container: str
     writable: bool = False
 
-    def encode(self) -> JSON:
-        return without_zeros(host=self.host, container=self.container, writable=self.writable)
-
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Data):
     """Limits of one service. 0 means the default, -1 no limit."""
 
     memory: int = 0  # bytes, including swap
-    cpus: float = 0
+    cpus: Cores = 0
     pids: int = 0
-
-    def encode(self) -> JSON:
-        return without_zeros(memory=self.memory, cpus=self.cpus, pids=self.pids)
 
 
 @dataclass(frozen=True)
-class Rlimits:
+class Rlimits(Data):
     """Limits of the kernel for each process of a command. 0 sets none."""
 
     cpu: int = 0  # whole seconds
@@ -271,7 +306,7 @@ class Rlimits:
 
 
 @dataclass(frozen=True)
-class Compose:
+class Compose(Data):
     """A Compose project: its text, or the paths of its files where the server allows them."""
 
     content: str = ""
@@ -281,31 +316,15 @@ class Compose:
     profiles: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     service: str = ""
-    egress: Literal["", "internet"] = ""
+    egress: str = ""  # "internet" gives its networks access
     prebuilt: bool = False
     ready_timeout: float = 0
     pull_timeout: float = 0
     build_timeout: float = 0
 
-    def encode(self) -> JSON:
-        return without_zeros(
-            content=self.content,
-            files=list(self.files),
-            dockerfile=self.dockerfile,
-            dir=self.dir,
-            profiles=list(self.profiles),
-            env=dict(self.env),
-            service=self.service,
-            egress=self.egress,
-            prebuilt=self.prebuilt,
-            ready_timeout_ms=millis(self.ready_timeout),
-            pull_timeout_ms=millis(self.pull_timeout),
-            build_timeout_ms=millis(self.build_timeout),
-        )
-
 
 @dataclass(frozen=True)
-class ServiceInfo:
+class ServiceInfo(Data):
     """A service of a sandbox."""
 
     name: str
@@ -315,13 +334,9 @@ class ServiceInfo:
     dir: str = ""
     runtime: str = ""
 
-    @classmethod
-    def parse(cls, f: Fields) -> ServiceInfo:
-        return cls(*(f.text(name) for name in ("name", "container", "image", "user", "dir", "runtime")))
-
 
 @dataclass(frozen=True)
-class SandboxInfo:
+class SandboxInfo(Data):
     """A sandbox. The default service comes first."""
 
     id: str
@@ -332,21 +347,9 @@ class SandboxInfo:
     kept: bool = False
     unenforced: tuple[str, ...] = ()
 
-    @classmethod
-    def parse(cls, f: Fields) -> SandboxInfo:
-        return cls(
-            f.text("id") or f.text("name"),
-            f.text("name"),
-            f.text("provider"),
-            tuple(ServiceInfo.parse(Fields(s)) for s in f.items("services")),
-            f.mapping("labels"),
-            f.flag("kept"),
-            f.texts("unenforced"),
-        )
-
 
 @dataclass(frozen=True)
-class ConnectInfo:
+class ConnectInfo(Data):
     """How a person connects to a running service."""
 
     container: str = ""
@@ -354,53 +357,34 @@ class ConnectInfo:
     vscode: tuple[str, ...] = ()
     ports: tuple[Port, ...] = ()
 
-    @classmethod
-    def parse(cls, f: Fields) -> ConnectInfo:
-        ports = tuple(Port.parse(Fields(p)) for p in f.items("ports"))
-        return cls(f.text("container"), f.texts("shell"), f.texts("vscode"), ports)
-
 
 @dataclass(frozen=True)
-class FileInfo:
+class FileInfo(Data):
     """A file in a sandbox. path is set in a walk: relative to its root, "." for the root itself."""
 
     name: str
-    kind: Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
+    type: FileKind
     size: int = 0  # bytes; 0 if not a regular file
     mode: int = 0  # permission, set-id and sticky bits
     modified: datetime | None = None
     target: str = ""  # of a symbolic link
-    uid: int = -1
-    gid: int = -1
+    uid: int = 0
+    gid: int = 0
     path: str = ""
 
     @property
     def is_dir(self) -> bool:
         """Whether it is a directory."""
-        return self.kind == "directory"
+        return self.type == "directory"
 
     @property
     def is_file(self) -> bool:
         """Whether it is a regular file."""
-        return self.kind == "file"
-
-    @classmethod
-    def parse(cls, f: Fields) -> FileInfo:
-        return cls(
-            f.text("name"),
-            f.text("type"),  # type: ignore[arg-type]
-            f.integer("size"),
-            f.integer("mode"),
-            f.time("mod_time"),
-            f.text("link_target"),
-            f.integer("uid", -1),
-            f.integer("gid", -1),
-            f.text("path"),
-        )
+        return self.type == "file"
 
 
 @dataclass(frozen=True)
-class ProcessInfo:
+class ProcessInfo(Data):
     """A command that was started."""
 
     id: str
@@ -408,16 +392,12 @@ class ProcessInfo:
     started: datetime | None = None
     ended: bool = False
 
-    @classmethod
-    def parse(cls, f: Fields) -> ProcessInfo:
-        return cls(f.text("id"), f.texts("args"), f.time("started"), f.flag("ended"))
-
 
 def millis(seconds: float) -> float:
     """Return seconds as the milliseconds of the server's JSON."""
     return seconds * 1000
 
 
-def without_zeros(**fields: Any) -> JSON:
+def without_zeros(**given: Any) -> JSON:
     """Return the fields that are not zero, empty or None."""
-    return {name: value for name, value in fields.items() if value not in (None, "", 0, False, [], {})}
+    return {name: value for name, value in given.items() if value not in (None, "", 0, False, [], {})}
