@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fumehood import _errors
+from fumehood._aio import running_io
 from fumehood._core import Core, Request, segment
-from fumehood._io import Address, BlockingIO, finish, parse_address, running_io
+from fumehood._io import Address, BlockingIO, finish, parse_address
 from tests.fake import Cut, Fake, Got, answer, failure
 
 Use = Callable[[Core], Coroutine[Any, Any, None]]

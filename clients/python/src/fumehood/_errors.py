@@ -13,9 +13,6 @@ class FumehoodError(Exception):
     status is the HTTP status if the server answered.
     """
 
-    code = "infrastructure"
-    _errno: int | None = None
-
     def __init__(
         self,
         message: str,
@@ -29,8 +26,7 @@ class FumehoodError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        if code:
-            self.code = code
+        self.code = code or next((_CODES[kind] for kind in type(self).__mro__ if kind in _CODES), "infrastructure")
         self.op = op
         self.service = service
         self.path = path
@@ -38,7 +34,7 @@ class FumehoodError(Exception):
         self.status = status
         error: BaseException = self
         if isinstance(error, OSError):
-            error.errno, error.strerror, error.filename = self._errno, message, path or None
+            error.errno, error.strerror, error.filename = _ERRNOS.get(type(self)), message, path or None
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint and self.hint not in self.message else self.message
@@ -55,19 +51,13 @@ def _rebuild(kind: type[FumehoodError], message: str, fields: dict[str, Any]) ->
 class ConfigError(FumehoodError, ValueError):
     """The request is invalid and will fail again: a bad option, an unknown image."""
 
-    code = "config"
-
 
 class UnavailableError(FumehoodError):
     """The sandbox, the service or the daemon does not exist, or no longer does."""
 
-    code = "unavailable"
-
 
 class BrokenError(UnavailableError):
     """Code in the sandbox made it unavailable, for example by using up the memory."""
-
-    code = "broken"
 
 
 class InfrastructureError(FumehoodError):
@@ -77,8 +67,6 @@ class InfrastructureError(FumehoodError):
 class ConnectionLostError(InfrastructureError, ConnectionError):
     """The connection to the server broke, and the call could not be repeated."""
 
-    _errno = errno.ECONNRESET
-
 
 class ProtocolError(InfrastructureError):
     """The server's answer is malformed."""
@@ -87,156 +75,120 @@ class ProtocolError(InfrastructureError):
 class StaleError(InfrastructureError):
     """The lease or key belongs to a server that has ended. What it ran is unknown, and is never run again."""
 
-    code = "stale"
-
 
 class LimitError(FumehoodError):
     """A limit was reached; the message states it."""
-
-    code = "limit"
 
 
 class CanceledError(FumehoodError):
     """The call was canceled, for example because its lease ended or its server stopped."""
 
-    code = "canceled"
-
 
 class RequestTimeoutError(CanceledError, TimeoutError):
     """The call's timeout expired. A command's own timeout is an outcome instead, see Result."""
-
-    _errno = errno.ETIMEDOUT
 
 
 class UnsupportedError(FumehoodError, NotImplementedError):
     """This provider, transport or platform cannot do what was requested."""
 
-    code = "unsupported"
-
 
 class NotStartedError(FumehoodError):
     """The program could not be started, so nothing ran."""
-
-    code = "not-started"
 
 
 class ProgramNotFoundError(NotStartedError, FileNotFoundError):
     """The service has no such program."""
 
-    code = "program-not-found"
-    _errno = errno.ENOENT
-
 
 class NotExecutableError(NotStartedError, PermissionError):
     """The file exists but may not be executed, or is not a program."""
-
-    code = "not-executable"
-    _errno = errno.EACCES
 
 
 class DirectoryNotFoundError(NotStartedError, FileNotFoundError):
     """The working directory does not exist or cannot be entered."""
 
-    code = "directory-not-found"
-    _errno = errno.ENOENT
-
 
 class UserNotFoundError(NotStartedError):
     """The user or group is unknown in the service. File operations raise it too."""
-
-    code = "user-not-found"
 
 
 class NotFoundError(FumehoodError, FileNotFoundError):
     """No such file or directory in the sandbox."""
 
-    code = "not-found"
-    _errno = errno.ENOENT
-
 
 class PermissionDeniedError(FumehoodError, PermissionError):
     """The user lacks the permission, or the server does not allow the request."""
-
-    code = "permission-denied"
-    _errno = errno.EACCES
 
 
 class IsDirectoryError(FumehoodError, IsADirectoryError):
     """A file was expected, but the path is a directory."""
 
-    code = "is-a-directory"
-    _errno = errno.EISDIR
-
 
 class NotDirectoryError(FumehoodError, NotADirectoryError):
     """A directory was expected, but the path is something else."""
-
-    code = "not-a-directory"
-    _errno = errno.ENOTDIR
 
 
 class ExistsError(FumehoodError, FileExistsError):
     """The path already exists."""
 
-    code = "already-exists"
-    _errno = errno.EEXIST
-
 
 class NotEmptyError(FumehoodError, OSError):
     """The directory is not empty."""
-
-    code = "not-empty"
-    _errno = errno.ENOTEMPTY
 
 
 class TooLargeError(LimitError):
     """The file, the body or the output exceeds the limit stated in the message."""
 
-    code = "too-large"
-
 
 class NotRegularError(FumehoodError, OSError):
     """The path is a socket, a device or a pipe, which are never opened."""
-
-    code = "not-a-regular-file"
-    _errno = errno.EINVAL
 
 
 class VersionError(ConfigError):
     """The client and the server have versions that do not fit."""
 
 
-class ForkError(FumehoodError, RuntimeError):
+class ForkError(ConfigError, RuntimeError):
     """A client was used in a child process after fork. Create a client there instead."""
-
-    code = "config"
 
 
 _BY_CODE: dict[str, type[FumehoodError]] = {
-    kind.code: kind
-    for kind in (
-        ConfigError,
-        UnavailableError,
-        BrokenError,
-        InfrastructureError,
-        StaleError,
-        LimitError,
-        CanceledError,
-        UnsupportedError,
-        NotStartedError,
-        ProgramNotFoundError,
-        NotExecutableError,
-        DirectoryNotFoundError,
-        UserNotFoundError,
-        NotFoundError,
-        PermissionDeniedError,
-        IsDirectoryError,
-        NotDirectoryError,
-        ExistsError,
-        NotEmptyError,
-        TooLargeError,
-        NotRegularError,
-    )
+    "config": ConfigError,
+    "unavailable": UnavailableError,
+    "broken": BrokenError,
+    "stale": StaleError,
+    "limit": LimitError,
+    "canceled": CanceledError,
+    "unsupported": UnsupportedError,
+    "not-started": NotStartedError,
+    "program-not-found": ProgramNotFoundError,
+    "not-executable": NotExecutableError,
+    "directory-not-found": DirectoryNotFoundError,
+    "user-not-found": UserNotFoundError,
+    "not-found": NotFoundError,
+    "permission-denied": PermissionDeniedError,
+    "is-a-directory": IsDirectoryError,
+    "not-a-directory": NotDirectoryError,
+    "already-exists": ExistsError,
+    "not-empty": NotEmptyError,
+    "too-large": TooLargeError,
+    "not-a-regular-file": NotRegularError,
+    "infrastructure": InfrastructureError,
+}
+_CODES = {kind: code for code, kind in _BY_CODE.items()}
+_ERRNOS: dict[type[FumehoodError], int] = {
+    ConnectionLostError: errno.ECONNRESET,
+    RequestTimeoutError: errno.ETIMEDOUT,
+    ProgramNotFoundError: errno.ENOENT,
+    NotExecutableError: errno.EACCES,
+    DirectoryNotFoundError: errno.ENOENT,
+    NotFoundError: errno.ENOENT,
+    PermissionDeniedError: errno.EACCES,
+    IsDirectoryError: errno.EISDIR,
+    NotDirectoryError: errno.ENOTDIR,
+    ExistsError: errno.EEXIST,
+    NotEmptyError: errno.ENOTEMPTY,
+    NotRegularError: errno.EINVAL,
 }
 
 

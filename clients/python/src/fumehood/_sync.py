@@ -6,12 +6,13 @@ import functools
 import os
 import ssl
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from ._async import AsyncClient, AsyncEvents, AsyncProcess, AsyncSandbox, AsyncService, AsyncStream, CommandOptions
+from ._async import AsyncClient, AsyncSandbox
 from ._io import IO, BlockingIO, finish
 from ._launch import START
+from ._process import AsyncEvents, AsyncProcess, AsyncStream
+from ._service import AsyncService, CommandOptions
 from ._types import Event, ProcessInfo, SandboxInfo, ServiceInfo
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ class Events(_Blocking[AsyncEvents]):
     def __enter__(self) -> Events:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -100,9 +99,7 @@ class Stream(_Blocking[AsyncStream]):
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -192,10 +189,8 @@ class Sandbox(Service):
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        finish(self._async.__aexit__(kind, error, trace))
+    def __exit__(self, *_: object) -> None:
+        finish(self._async.__aexit__())
 
     @property
     def info(self) -> SandboxInfo:
@@ -229,9 +224,7 @@ class Client:
         self.connect()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     connect = _blocking(AsyncClient.connect)
