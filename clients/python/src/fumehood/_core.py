@@ -370,8 +370,8 @@ class Core:
                 self.check()
                 opened = await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)
                 lease = opened.text("id")
-                self._holder = self.io.spawn(lambda: self._hold(lease))
                 self._lease = lease
+                self._holder = self.io.spawn(lambda: self._hold(lease))
             return self._lease
 
     async def _hold(self, lease: str) -> None:

@@ -143,7 +143,6 @@ class Server:
             line += piece
             if not piece or len(line) > _MAX_LINE:
                 raise InfrastructureError(f"server: it ended at its start: {self.last_words()}")
-        stdout.close()
         try:
             hello = json.loads(line)
         except ValueError:
@@ -169,6 +168,8 @@ class Server:
         """Close the server's standard input and wait until it has removed what it started."""
         with contextlib.suppress(OSError):
             self._stdin.close()
+        if self._process.stdout:
+            self._process.stdout.close()
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
