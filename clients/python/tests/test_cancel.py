@@ -180,7 +180,7 @@ class TestLease(unittest.TestCase):
             self.assertEqual(finish(core.lease()), "i-1")
             self.assertTrue(gone.wait(WAITS))
             assert core._holder
-            finish(core._holder.stop())
+            finish(core._holder())
             self.assertEqual(finish(core.lease()), "i-2")
             finish(core.close())
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from ._errors import ConfigError, ConnectionLostError
-from ._io import IO, Address, Background, Connection, expired, lost, remaining, unreachable
+from ._io import IO, Address, Connection, Stop, Work, expired, lost, remaining, unreachable
 
 T = TypeVar("T")
 
@@ -126,16 +126,6 @@ def _expire(waiter: asyncio.Future[None]) -> None:
         waiter.set_exception(expired())
 
 
-class _Task(Background):
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
-    async def stop(self) -> None:
-        self._task.cancel()
-        if self._task is not asyncio.current_task():
-            await asyncio.wait({self._task}, timeout=1)
-
-
 class AsyncioIO(IO):
     """I/O on a running event loop of asyncio."""
 
@@ -174,16 +164,23 @@ class AsyncioIO(IO):
     def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return asyncio.Lock()
 
-    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    def _run(self, work: Work) -> asyncio.Task[None]:
         task = self._loop.create_task(work())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
-        return _Task(self._run(work))
+    def spawn(self, work: Work) -> Stop:
+        task = self._run(work)
 
-    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def stop() -> None:
+            task.cancel()
+            if task is not asyncio.current_task():
+                await asyncio.wait({task}, timeout=1)
+
+        return stop
+
+    async def shielded(self, work: Work) -> None:
         await asyncio.shield(self._run(work))
 
 
@@ -249,7 +246,7 @@ class _AnyStream(Connection):
         self._closed = True
         for scope in self._scopes:
             scope.cancel()
-        _SystemTask(self._anyio, lambda: _drop(self._anyio, self._stream))
+        _system_task(self._anyio, lambda: _drop(self._anyio, self._stream))
 
 
 async def _drop(anyio: Any, stream: Any) -> None:
@@ -258,27 +255,26 @@ async def _drop(anyio: Any, stream: Any) -> None:
         await anyio.aclose_forcefully(stream)
 
 
-class _SystemTask(Background):
-    def __init__(self, anyio: Any, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        import trio
+def _system_task(anyio: Any, work: Work) -> Stop:
+    """Run work beside trio's tasks, which it must not fail."""
+    import trio
 
-        self._anyio = anyio
-        self._scope = trio.CancelScope()
-        self._done = trio.Event()
+    scope, done = trio.CancelScope(), trio.Event()
 
-        async def run() -> None:
-            try:
-                with self._scope:
-                    await work()
-            finally:
-                self._done.set()
+    async def run() -> None:
+        try:
+            with scope:
+                await work()
+        finally:
+            done.set()
 
-        trio.lowlevel.spawn_system_task(run)
+    async def stop() -> None:
+        scope.cancel()
+        with anyio.move_on_after(1, shield=True):
+            await done.wait()
 
-    async def stop(self) -> None:
-        self._scope.cancel()
-        with self._anyio.move_on_after(1, shield=True):
-            await self._done.wait()
+    trio.lowlevel.spawn_system_task(run)
+    return stop
 
 
 class TrioIO(IO):
@@ -316,10 +312,10 @@ class TrioIO(IO):
         lock: contextlib.AbstractAsyncContextManager[Any] = self._anyio.Lock()
         return lock
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
-        return _SystemTask(self._anyio, work)
+    def spawn(self, work: Work) -> Stop:
+        return _system_task(self._anyio, work)
 
-    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def shielded(self, work: Work) -> None:
         with self._anyio.CancelScope(shield=True):
             await work()
 

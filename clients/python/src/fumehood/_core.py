@@ -28,7 +28,7 @@ from ._errors import (
     UnavailableError,
     from_json,
 )
-from ._io import BULK, IO, READ, Address, Background, Connection
+from ._io import BULK, IO, READ, Address, Connection, Stop
 from ._launch import Server, forks
 from ._types import JSON, Fields
 from ._version import __version__
@@ -171,7 +171,7 @@ class Core:
             self._common.append(("Authorization", f"Bearer {token}"))
         self._opening = io.lock()
         self._lease = ""
-        self._holder: Background | None = None
+        self._holder: Stop | None = None
         self._holding: Answer | None = None
         self._closed = False
 
@@ -205,52 +205,40 @@ class Core:
     # Calls
 
     async def open(self, request: Request, deadline: float | None = None) -> Answer:
-        """Send a request and return its answer, of which the body can be read. An answer of failure is raised.
+        """Send a request and return its answer, of which the body can be read. An answer of failure is raised."""
+        return (await self._repeat(request, deadline, whole=False))[0]
 
-        A connection that breaks before is an error after which the request is repeated if it may be.
-        """
+    async def call(self, request: Request, deadline: float | None = None) -> bytes:
+        """Send a request and return the body of its answer."""
+        _, body = await self._repeat(request, deadline, whole=True)
+        if request.key:
+            self._received.append(request.key)
+        return body
+
+    async def _repeat(self, request: Request, deadline: float | None, whole: bool) -> tuple[Answer, bytes]:
+        """Send a request, and again if the connection breaks and it may be repeated."""
         self.check()
         attempt, failing = 0, 0.0
         while True:
             began = time.monotonic()
             try:
-                return await self._once(request, deadline)
+                answer = await self._once(request, deadline)
+                return answer, await answer.all() if whole else b""
             except ConnectionLostError as e:
                 now = time.monotonic()
                 if attempt == 0 or now - began > PATIENCE:
                     attempt, failing = 0, now
-                self._check_server(e)
+                if self.server is not None and self.server.ended:
+                    raise UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
                 if not (request.key or request.repeat) or request.pieces is not None or now - failing > PATIENCE:
                     raise
                 await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
                 attempt += 1
                 log.debug("repeating %s %s: %s", request.method, request.path, e)
 
-    async def call(self, request: Request, deadline: float | None = None) -> bytes:
-        """Send a request and return the body of its answer."""
-        failing = 0.0
-        while True:
-            answer = await self.open(request, deadline)
-            try:
-                body = await answer.all()
-                break
-            except ConnectionLostError as e:
-                now = time.monotonic()
-                failing = failing or now
-                self._check_server(e)
-                if not (request.key or request.repeat) or request.pieces is not None or now - failing > PATIENCE:
-                    raise
-        if request.key:
-            self._received.append(request.key)
-        return body
-
     async def json(self, request: Request, deadline: float | None = None) -> Fields:
         """Send a request and return the JSON object of its answer."""
         return Fields(decode(await self.call(request, deadline)))
-
-    def _check_server(self, cause: Exception) -> None:
-        if self.server is not None and self.server.ended:
-            raise UnavailableError(f"server: it has ended: {self.server.last_words()}") from cause
 
     async def _once(self, request: Request, deadline: float | None) -> Answer:
         fields = list(self._common)
@@ -416,7 +404,7 @@ class Core:
         if self._holding is not None:
             self._holding.close()
         if self._holder is not None:
-            await self._holder.stop()
+            await self._holder()
         while self._idle:
             self._idle.pop().close()
         await self.io.sleep(0)  # an event loop closes connections in its next round

@@ -136,12 +136,8 @@ class Connection(abc.ABC):
         """Close the connection at once. A call that waits for it ends."""
 
 
-class Background(abc.ABC):
-    """Work in the background."""
-
-    @abc.abstractmethod
-    async def stop(self) -> None:
-        """Cancel the work if it can be canceled, and wait a moment for its end."""
+Work = Callable[[], Coroutine[Any, Any, None]]
+Stop = Callable[[], Coroutine[Any, Any, None]]  # cancels work if that is possible, and waits a moment for its end
 
 
 class IO(abc.ABC):
@@ -164,11 +160,11 @@ class IO(abc.ABC):
         """Return a lock."""
 
     @abc.abstractmethod
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
+    def spawn(self, work: Work) -> Stop:
         """Run work in the background. It handles its errors itself."""
 
     @abc.abstractmethod
-    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def shielded(self, work: Work) -> None:
         """Run work to its end even if the caller is canceled."""
 
 
@@ -221,16 +217,6 @@ class _Socket(Connection):
         self._sock.close()
 
 
-class _Thread(Background):
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._thread = threading.Thread(target=lambda: finish(work()), name="fumehood", daemon=True)
-        self._thread.start()
-
-    async def stop(self) -> None:
-        if self._thread is not threading.current_thread():
-            self._thread.join(1)
-
-
 class _Lock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -280,10 +266,17 @@ class BlockingIO(IO):
     def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return _Lock()
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Background:
-        return _Thread(work)
+    def spawn(self, work: Work) -> Stop:
+        thread = threading.Thread(target=lambda: finish(work()), name="fumehood", daemon=True)
+        thread.start()
 
-    async def shielded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def stop() -> None:
+            if thread is not threading.current_thread():
+                thread.join(1)
+
+        return stop
+
+    async def shielded(self, work: Work) -> None:
         await work()
 
 

@@ -143,6 +143,7 @@ class Server:
             line += piece
             if not piece or len(line) > _MAX_LINE:
                 raise InfrastructureError(f"server: it ended at its start: {self.last_words()}")
+        stdout.close()
         try:
             hello = json.loads(line)
         except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import logging
 import os
@@ -16,6 +17,8 @@ from ._io import deadline_of
 from ._types import JSON, Chunk, End, Event, Fields, ProcessInfo, Result
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ._service import AsyncService
 
 log = logging.getLogger("fumehood")
@@ -77,16 +80,18 @@ class AsyncProcess:
         await self._core.call(self._request("POST", "kill", {}, repeat=True))
 
 
-class AsyncEvents:
-    """Iterates over the events of a command."""
+class _Iterating(abc.ABC):
+    """An asynchronous iterator and context manager."""
 
-    def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
-        self._process = process
-        self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
-        self._answer: Answer | None = None
-        self._ended = False
+    @abc.abstractmethod
+    async def next(self) -> Event | None:
+        """Return the next event, or None after the last one."""
 
-    def __aiter__(self) -> AsyncEvents:
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """End the iteration."""
+
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
@@ -94,6 +99,22 @@ class AsyncEvents:
         if event is None:
             raise StopAsyncIteration
         return event
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncEvents(_Iterating):
+    """Iterates over the events of a command."""
+
+    def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
+        self._process = process
+        self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
+        self._answer: Answer | None = None
+        self._ended = False
 
     async def next(self) -> Event | None:
         """Return the next event, or None after the last one."""
@@ -143,7 +164,7 @@ class AsyncEvents:
             answer.close()
 
 
-class AsyncStream:
+class AsyncStream(_Iterating):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
 
     def __init__(self, starting: Callable[[], Coroutine[Any, Any, AsyncProcess]]) -> None:
@@ -151,21 +172,6 @@ class AsyncStream:
         self._process: AsyncProcess | None = None
         self._events: AsyncEvents | None = None
         self._ended = False
-
-    async def __aenter__(self) -> AsyncStream:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def __aiter__(self) -> AsyncStream:
-        return self
-
-    async def __anext__(self) -> Event:
-        event = await self.next()
-        if event is None:
-            raise StopAsyncIteration
-        return event
 
     async def next(self) -> Event | None:
         """Return the next event, or None after the last one."""

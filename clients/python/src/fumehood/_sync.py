@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ._async import AsyncClient, AsyncSandbox
@@ -16,12 +16,13 @@ from ._service import AsyncService, CommandOptions
 from ._types import Event, ProcessInfo, SandboxInfo, ServiceInfo
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
 A = TypeVar("A")
+V = TypeVar("V", AsyncEvents, AsyncStream)
 
 
 def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
@@ -61,46 +62,35 @@ class _Client(AsyncClient):
         return BlockingIO()
 
 
-class Events(_Blocking[AsyncEvents]):
+class _Iterating(_Blocking[V]):
+    """An iterator and context manager."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        event = finish(self._async.next())
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the iteration."""
+        finish(self._async.close())
+
+
+class Events(_Iterating[AsyncEvents]):
     """Iterates over the events of a command."""
 
-    def __iter__(self) -> Iterator[Event]:
-        return self
 
-    def __next__(self) -> Event:
-        event = finish(self._async.next())
-        if event is None:
-            raise StopIteration
-        return event
-
-    close = _blocking(AsyncEvents.close)
-
-    def __enter__(self) -> Events:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Stream(_Blocking[AsyncStream]):
+class Stream(_Iterating[AsyncStream]):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
-
-    def __iter__(self) -> Iterator[Event]:
-        return self
-
-    def __next__(self) -> Event:
-        event = finish(self._async.next())
-        if event is None:
-            raise StopIteration
-        return event
-
-    close = _blocking(AsyncStream.close)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Process(_Blocking[AsyncProcess]):
