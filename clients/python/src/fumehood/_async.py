@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._aio import running_io
 from ._core import Core, Request, encode, segment
-from ._errors import ConfigError, UnavailableError, VersionError
+from ._errors import ConfigError, StaleError, UnavailableError, VersionError
 from ._files import Readable
 from ._io import IO, Address, deadline_of, parse_address
 from ._launch import START, Server
@@ -105,16 +105,17 @@ class AsyncClient:
         return running_io()
 
     async def _open(self, io: IO) -> Core:
+        hello: Fields | None = None
         if self._address is not None:
             core = Core(io, self._address, self._token)
         else:
             binary, arguments, env = self._launch
             server = await io.thread(lambda: Server(binary, arguments, env, self._timeout))
             hello = Fields(server.hello)
-            core = Core(io, parse_address(hello.text("address")), hello.text("token"), server)
+            core = Core(io, parse_address(hello.text("address")), "", server)
         try:
-            version = await core.json(Request("GET", "/v1/version", repeat=True), deadline_of(self._timeout))
-            _check_version(version)
+            hello = hello or await core.json(Request("GET", "/v1/version", repeat=True), deadline_of(self._timeout))
+            _check_version(hello)
         except BaseException:
             await core.close()
             raise
@@ -146,13 +147,12 @@ class AsyncClient:
         ttl: float = 0,
         provider: str = "",
         timeout: float | None = None,
-        progress: Progress | None = None,
     ) -> AsyncSandbox:
         """Start a sandbox from an image or a Compose project, and return when commands can run in it.
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
         name of a network. A sandbox with keep stays when the client is closed, for ttl seconds if that is given.
-        timeout limits the start. progress is called with a line of text for each step of pulls and builds.
+        timeout limits the start.
         """
         core = await self._core()
         deadline = deadline_of(timeout)
@@ -221,13 +221,9 @@ class AsyncSandbox(AsyncService):
 
     async def close(self) -> None:
         """Kill everything that runs in the sandbox and remove it, also a kept one. It may be called again."""
-        with contextlib.suppress(UnavailableError):
-            await self._core.call(self._request("DELETE", "", repeat=True))
-
-    async def renew(self, ttl: float) -> None:
-        """Let a kept sandbox stay for ttl seconds from now on."""
-        await self._core.call(self._request("POST", "renew", {"ttl_ms": millis(ttl)}))
+        with contextlib.suppress(UnavailableError, StaleError):
+            await self._core.call(self._plain("DELETE", "", repeat=True))
 
     async def logs(self) -> bytes:
-        """Return what the main program of the service has written."""
+        """Return what the main program of a kept sandbox has written."""
         return await self._core.call(self._request("GET", "logs", repeat=True))

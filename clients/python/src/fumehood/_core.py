@@ -54,7 +54,7 @@ class Request:
 
     method: str
     path: str
-    query: Mapping[str, Value] = field(default_factory=dict)  # values that are None, False or empty are left out
+    query: Mapping[str, Value] = field(default_factory=dict)  # values that are None, False or "" are left out
     body: bytes | None = None
     pieces: Iterator[bytes] | None = None  # instead of body; such a request is sent once
     length: int = -1  # bytes of pieces; -1 if unknown
@@ -66,7 +66,8 @@ class Request:
     @property
     def target(self) -> str:
         """The path with the query."""
-        given = {k: "true" if v is True else str(v) for k, v in self.query.items() if v not in (None, False, "")}
+        query = {k: v for k, v in self.query.items() if not (v is None or v is False or v == "")}
+        given = {k: "true" if v is True else str(v) for k, v in query.items()}
         return f"{self.path}?{urlencode(given, quote_via=quote)}" if given else self.path
 
 
@@ -252,7 +253,7 @@ class Core:
             fields.append(("Fumehood-Lease", request.lease))
         if request.key:
             fields.append(("Idempotency-Key", request.key))
-        received = self._acknowledged(fields)
+        received = self._acknowledged(fields) if request.lease else []
         try:
             head = _http.head(request.method, request.target, fields, length)
         except ValueError as e:

@@ -8,13 +8,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ._core import PATIENCE, Answer, Request, decode, segment
+from ._core import PATIENCE, Answer, Core, Request, decode, segment
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
 from ._files import Readable, content
 from ._io import deadline_of
-from ._types import JSON, Chunk, End, Event, Fields, ProcessInfo, Result
+from ._types import JSON, Chunk, End, Event, Fields, FileInfo, ProcessInfo, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,6 +25,9 @@ log = logging.getLogger("fumehood")
 
 Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
 Progress = Callable[[str], object]
+
+
+T = TypeVar("T")
 
 
 class AsyncProcess:
@@ -44,7 +47,7 @@ class AsyncProcess:
         self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Any
     ) -> Request:
         path = f"processes/{segment(self.id)}"
-        return self._service._request(method, f"{path}/{what}" if what else path, body, repeat=repeat, **query)
+        return self._service._plain(method, f"{path}/{what}" if what else path, body, repeat=repeat, **query)
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Wait for the command's end and return how it ended. After timeout seconds the command runs on."""
@@ -80,12 +83,12 @@ class AsyncProcess:
         await self._core.call(self._request("POST", "kill", {}, repeat=True))
 
 
-class _Iterating(abc.ABC):
+class Iterating(abc.ABC, Generic[T]):
     """An asynchronous iterator and context manager."""
 
     @abc.abstractmethod
-    async def next(self) -> Event | None:
-        """Return the next event, or None after the last one."""
+    async def next(self) -> T | None:
+        """Return the next item, or None after the last one."""
 
     @abc.abstractmethod
     async def close(self) -> None:
@@ -94,11 +97,11 @@ class _Iterating(abc.ABC):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
-        event = await self.next()
-        if event is None:
+    async def __anext__(self) -> T:
+        item = await self.next()
+        if item is None:
             raise StopAsyncIteration
-        return event
+        return item
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,7 +110,7 @@ class _Iterating(abc.ABC):
         await self.close()
 
 
-class AsyncEvents(_Iterating):
+class AsyncEvents(Iterating[Event]):
     """Iterates over the events of a command."""
 
     def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
@@ -164,7 +167,7 @@ class AsyncEvents(_Iterating):
             answer.close()
 
 
-class AsyncStream(_Iterating):
+class AsyncStream(Iterating[Event]):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
 
     def __init__(self, starting: Callable[[], Coroutine[Any, Any, AsyncProcess]]) -> None:
@@ -194,3 +197,29 @@ class AsyncStream(_Iterating):
         if process is not None and not self._ended:
             with contextlib.suppress(UnavailableError):
                 await process._core.io.shielded(process.kill)
+
+
+class AsyncWalk(Iterating[FileInfo]):
+    """Iterates over a tree of files."""
+
+    def __init__(self, core: Core, request: Request) -> None:
+        self._core = core
+        self._request = request
+        self._answer: Answer | None = None
+
+    async def next(self) -> FileInfo | None:
+        """Return the next file, or None after the last one."""
+        if self._answer is None:
+            self._answer = await self._core.open(self._request)
+        line = await self._answer.line()
+        if not line:
+            return None
+        info = FileInfo.parse(Fields(decode(line)))
+        if info.error is not None and not info.path:
+            raise info.error
+        return info
+
+    async def close(self) -> None:
+        """Stop the iteration."""
+        if self._answer is not None:
+            self._answer.close()

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ._core import Core, Request, encode, segment
+from ._core import Core, Request, Value, encode, segment
 from ._errors import ConfigError
 from ._files import Readable, Sink, Source, Target, content, read_all, reading
-from ._process import AsyncProcess, AsyncStream
+from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
     ConnectInfo,
@@ -64,6 +64,8 @@ def command(args: Sequence[str], options: CommandOptions, **more: Any) -> JSON:
     rest: dict[str, Any] = dict(options)
     stdin, rlimits = rest.pop("stdin", None), rest.pop("rlimits", None)
     timeout, grace = rest.pop("timeout", None), rest.pop("grace", None)
+    if timeout is not None and timeout <= 0:
+        raise ConfigError("command: its timeout is not positive")
     return without_zeros(
         args=list(args),
         dir=rest.pop("cwd", ""),
@@ -98,23 +100,19 @@ class AsyncService:
         """The name of the service."""
         return self.service_info.name
 
-    def _request(
-        self,
-        method: str,
-        what: str,
-        body: JSON | None = None,
-        /,
-        repeat: bool = False,
-        **query: str | int | bool | None,
+    def _plain(
+        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Value
     ) -> Request:
-        return Request(
-            method,
-            f"/v1/sandboxes/{segment(self._sandbox)}/{what}".rstrip("/"),
-            {"service": self.service_info.name, "user": self._user, **query},
-            body=None if body is None else encode(body),
-            lease=self._lease,
-            repeat=repeat,
-        )
+        """Return a request about the sandbox."""
+        path = f"/v1/sandboxes/{segment(self._sandbox)}" + (f"/{what}" if what else "")
+        data = None if body is None else encode(body)
+        return Request(method, path, query, body=data, lease=self._lease, repeat=repeat)
+
+    def _request(
+        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Value
+    ) -> Request:
+        """Return a request about the service."""
+        return self._plain(method, what, body, repeat=repeat, service=self.service_info.name, user=self._user, **query)
 
     async def run(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> Result:
         """Run a command to its end, at most once, and return how it ended.
@@ -155,8 +153,9 @@ class AsyncService:
         return AsyncStream(lambda: self.start(args, **options))
 
     async def processes(self) -> list[AsyncProcess]:
-        """List the service's commands that were started with detach."""
-        found = await self._core.json(self._request("GET", "processes", repeat=True))
+        """List the service's commands that were started."""
+        listing = self._plain("GET", "processes", repeat=True, service=self.service_info.name)
+        found = await self._core.json(listing)
         return [AsyncProcess(self, ProcessInfo.parse(Fields(each))) for each in found.items("processes")]
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -231,6 +230,13 @@ class AsyncService:
         """Describe the entries of a directory, sorted by name."""
         found = await self._core.json(self._request("GET", "list", path=path, repeat=True))
         return [FileInfo.parse(Fields(each)) for each in found.items("files")]
+
+    def walk(self, path: str = ".") -> AsyncWalk:
+        """Iterate over a path and everything below it: a directory before its entries, which are sorted by name.
+
+        Links are not followed. What cannot be described or read has an error, and the iteration goes on.
+        """
+        return AsyncWalk(self._core, self._request("GET", "walk", path=path, repeat=True))
 
     async def mkdir(self, path: str, *, mode: int = 0, parents: bool = False) -> None:
         """Create a directory. With parents, missing ones are created and an existing one is no error."""

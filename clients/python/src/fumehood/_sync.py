@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from ._async import AsyncClient, AsyncSandbox
 from ._io import IO, BlockingIO, finish
 from ._launch import START
-from ._process import AsyncEvents, AsyncProcess, AsyncStream
+from ._process import AsyncProcess, Iterating
 from ._service import AsyncService, CommandOptions
-from ._types import Event, ProcessInfo, SandboxInfo, ServiceInfo
+from ._types import Event, FileInfo, ProcessInfo, SandboxInfo, ServiceInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -22,7 +22,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
 A = TypeVar("A")
-V = TypeVar("V", AsyncEvents, AsyncStream)
 
 
 def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
@@ -62,17 +61,17 @@ class _Client(AsyncClient):
         return BlockingIO()
 
 
-class _Iterating(_Blocking[V]):
+class Iteration(_Blocking[Iterating[T]], Generic[T]):
     """An iterator and context manager."""
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Event:
-        event = finish(self._async.next())
-        if event is None:
+    def __next__(self) -> T:
+        item = finish(self._async.next())
+        if item is None:
             raise StopIteration
-        return event
+        return item
 
     def __enter__(self) -> Self:
         return self
@@ -85,12 +84,16 @@ class _Iterating(_Blocking[V]):
         finish(self._async.close())
 
 
-class Events(_Iterating[AsyncEvents]):
+class Events(Iteration[Event]):
     """Iterates over the events of a command."""
 
 
-class Stream(_Iterating[AsyncStream]):
+class Stream(Iteration[Event]):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
+
+
+class Walk(Iteration[FileInfo]):
+    """Iterates over a tree of files."""
 
 
 class Process(_Blocking[AsyncProcess]):
@@ -149,6 +152,10 @@ class Service:
     def as_user(self, user: str) -> Service:
         return Service(self._async.as_user(user))
 
+    @functools.wraps(AsyncService.walk)
+    def walk(self, path: str = ".") -> Walk:
+        return Walk(self._async.walk(path))
+
     run = _blocking(AsyncService.run)
     start = _wrapping(AsyncService.start, Process)
     processes = _wrapping(AsyncService.processes, lambda found: [Process(each) for each in found])
@@ -192,7 +199,6 @@ class Sandbox(Service):
         return Service(self._async.service(name))
 
     close = _blocking(AsyncSandbox.close)
-    renew = _blocking(AsyncSandbox.renew)
     logs = _blocking(AsyncSandbox.logs)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from typing_extensions import Self
 
-from ._errors import ProtocolError
+from ._errors import FumehoodError, ProtocolError, from_json
 
 JSON = dict[str, Any]
 Outcome = Literal["exited", "signaled", "timed-out", "out-of-memory", "lost"]
@@ -165,6 +165,7 @@ _READERS: dict[str, Callable[[Fields, str], Any]] = {
     "float": Fields.seconds,
     "Cores": Fields.number,
     "datetime | None": Fields.time,
+    "FumehoodError | None": lambda f, key: from_json(f.object(key).raw) if f.has(key) else None,
     "tuple[str, ...]": Fields.texts,
     "Sequence[str]": Fields.texts,
     "Mapping[str, str]": Fields.mapping,
@@ -345,6 +346,7 @@ class SandboxInfo(Data):
     services: tuple[ServiceInfo, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     kept: bool = False
+    expires: datetime | None = None  # when a kept sandbox is removed
     unenforced: tuple[str, ...] = ()
 
 
@@ -363,7 +365,7 @@ class FileInfo(Data):
     """A file in a sandbox. path is set in a walk: relative to its root, "." for the root itself."""
 
     name: str
-    type: FileKind
+    type: FileKind = "other"
     size: int = 0  # bytes; 0 if not a regular file
     mode: int = 0  # permission, set-id and sticky bits
     modified: datetime | None = None
@@ -371,6 +373,7 @@ class FileInfo(Data):
     uid: int = 0
     gid: int = 0
     path: str = ""
+    error: FumehoodError | None = None  # in a walk: why it cannot be described or read
 
     @property
     def is_dir(self) -> bool:
