@@ -312,38 +312,6 @@ func (c *checking) kernel(svc *types.ServiceConfig) {
 	}
 }
 
-// sizes rejects negative sizes. A number too large for an integer becomes negative, and would count as no limit. The
-// swap limit may be -1.
-func (c *checking) sizes(svc *types.ServiceConfig) {
-	check := func(size types.UnitBytes, keys ...string) {
-		if size < 0 {
-			c.refuse(of(svc, keys...), "%d bytes is not a valid size", size)
-		}
-	}
-	check(svc.MemLimit, "mem_limit")
-	check(svc.MemReservation, "mem_reservation")
-	if svc.MemSwapLimit != -1 {
-		check(svc.MemSwapLimit, "memswap_limit")
-	}
-	check(svc.ShmSize, "shm_size")
-	if svc.Build != nil {
-		check(svc.Build.ShmSize, "build", "shm_size")
-	}
-	if d := svc.Deploy; d != nil {
-		if r := d.Resources.Limits; r != nil {
-			check(r.MemoryBytes, "deploy", "resources", "limits", "memory")
-		}
-		if r := d.Resources.Reservations; r != nil {
-			check(r.MemoryBytes, "deploy", "resources", "reservations", "memory")
-		}
-	}
-	for i, v := range svc.Volumes {
-		if v.Tmpfs != nil {
-			check(v.Tmpfs.Size, "volumes", fmt.Sprint(i), "tmpfs", "size")
-		}
-	}
-}
-
 // deploy rejects settings for clusters. Settings for updates are ignored, since a sandbox is never updated.
 func (c *checking) deploy(svc *types.ServiceConfig) {
 	d := svc.Deploy
