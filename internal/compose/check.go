@@ -163,8 +163,13 @@ func (c *checking) service(svc *types.ServiceConfig) {
 		}
 	}
 	c.image(svc.Name, svc.Image)
-	if _, err := c.flag(svc.Name, "x-local"); err != nil {
-		c.refuse(of(svc, "x-local"), "wanted true or false")
+	for _, key := range []string{"x-default", "x-local"} {
+		if _, valid := c.flag(svc.Name, key); !valid {
+			c.refuse(of(svc, key), "wanted true or false")
+		}
+	}
+	if svc.GetScale() > 0 {
+		c.source(svc)
 	}
 	if svc.Isolation != "" && svc.Isolation != "default" {
 		c.refuse(of(svc, "isolation"), "cannot be honored: it is for Windows containers")

@@ -30,11 +30,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	if err != nil {
 		return "", err
 	}
-	sources, err := project.Sources()
-	if err != nil {
-		return "", err
-	}
-	return buildcontext.HashOf([]any{sources, spec.Compose.Prebuilt}), nil
+	return buildcontext.HashOf([]any{project.Sources(), spec.Compose.Prebuilt}), nil
 }
 
 // Prepare pulls or builds the images of a spec's services, and makes the guest volume.
