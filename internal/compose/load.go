@@ -312,16 +312,7 @@ func (l *loading) problem(ctx context.Context, err error) error {
 	return ours
 }
 
-// mask replaces values of this process's variables with their names, since the values must not appear in messages and
-// logs.
-func (l *loading) mask(text string) string {
-	for _, k := range l.src.HostEnv {
-		if v := os.Getenv(k); len(v) > 3 { // shorter values may occur in any text
-			text = strings.ReplaceAll(text, v, "${"+k+"}")
-		}
-	}
-	return text
-}
+func (l *loading) mask(text string) string { return Mask(l.src.HostEnv, text) }
 
 // settle checks the project and decides everything that does not depend on a policy. Its error includes what was
 // refused before.

@@ -52,7 +52,7 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 		_, err = p.ensureGuest(ctx, arch)
 	}
 	if err != nil {
-		return nil, within(ctx, op, err)
+		return nil, masked(spec.Compose, within(ctx, op, err))
 	}
 	return sb.ids, nil
 }
