@@ -24,7 +24,8 @@ const (
 // Cmd is a command to run in a service. Only Args is required.
 type Cmd struct {
 	// Args is the program and its arguments, passed byte for byte without a shell. A program without a slash is
-	// looked up in the PATH of the command's environment.
+	// looked up in the PATH of the command's environment. An empty PATH, or an empty element of it, means the
+	// command's directory, as in POSIX.
 	Args []string
 	// Dir is the working directory. A relative path is resolved against the service's directory. Empty means the
 	// service's directory.

@@ -20,7 +20,8 @@ type Spec struct {
 	// "fumehood-" and 12 random characters.
 	Name string `json:"name,omitempty"`
 	// Compose starts a Compose project instead of one image. Image, Env, User, Dir, Network, Ports and Mounts must
-	// then be empty, and Limits apply to services that set none.
+	// then be empty. Limits that are not 0 are the highest that a service may have; the defaults apply to services
+	// that set none.
 	Compose *Compose `json:"compose,omitempty"`
 	// Image is the image's reference. Empty means the provider's default.
 	Image string `json:"image,omitempty"`
@@ -107,12 +108,14 @@ const (
 	DefaultMemory = 2 << 30
 	// DefaultPIDs is the default limit of concurrent processes and threads of a service.
 	DefaultPIDs = 1024
+	// MaxCPUs is the highest limit of cores. No kernel of Linux has more (NR_CPUS on amd64).
+	MaxCPUs = 8192
 )
 
 // Limits are the limits of one service. In each field, 0 means the default and NoLimit no limit.
 type Limits struct {
 	Memory int64   `json:"memory,omitempty"` // bytes, including swap; default DefaultMemory
-	CPUs   float64 `json:"cpus,omitempty"`   // cores; no limit by default
+	CPUs   float64 `json:"cpus,omitempty"`   // cores, at most MaxCPUs; no limit by default
 	// PIDs limits concurrent processes and threads; default DefaultPIDs. Under docker the guest's own count too, 14
 	// plus 8 for each command, so less than 48 is an ErrConfig.
 	PIDs int64 `json:"pids,omitempty"`
@@ -201,6 +204,8 @@ func (s *Spec) Validate() error {
 		return bad("the memory limit %d is negative", l.Memory)
 	case l.CPUs < 0 && l.CPUs != NoLimit:
 		return bad("the CPU limit %v is negative", l.CPUs)
+	case !(l.CPUs <= MaxCPUs): // true for NaN
+		return bad("the CPU limit %v is not a number up to %d", l.CPUs, MaxCPUs)
 	case l.PIDs < NoLimit:
 		return bad("the process limit %d is negative", l.PIDs)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -100,6 +101,8 @@ func TestSpec_compose(t *testing.T) {
 		spec Spec
 		want string // part of the error; empty means none
 	}{
+		"with NaN CPUs":        {Spec{Compose: project, Limits: Limits{CPUs: math.NaN()}}, "NaN is not a number up to 8192"},
+		"with endless CPUs":    {Spec{Compose: project, Limits: Limits{CPUs: math.Inf(1)}}, "+Inf is not a number up to 8192"},
 		"alone":                {Spec{Compose: project, Name: "a", Keep: true, Limits: Limits{Memory: 64 << 20}}, ""},
 		"with an image":        {Spec{Compose: project, Image: "a"}, "Image and Compose exclude each other"},
 		"with variables":       {Spec{Compose: project, Env: map[string]string{"A": "1"}}, "Env and Compose exclude"},

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,9 @@ const (
 	maxLine  = 64 << 20 // bytes of a line of results
 
 	maxAttempts = 1_000_000_000
+
+	maxValues = 1_000_000 // JSON values of a result, or of run.json
+	maxLevels = 100       // levels of nested JSON values
 )
 
 // checkFiles rejects a folder in which a file of a run is replaced by something else: a link would be followed, and
@@ -103,37 +107,65 @@ func check(r *task.SampleResult) error {
 	return nil
 }
 
-// keysOnce rejects a JSON value in which an object has a key twice, ignoring case: readers would disagree about its
-// value. With names, as for a score's parts, case matters. The value must be valid JSON.
-func keysOnce(in *json.Decoder, names bool) error {
-	token, err := in.Token()
+// checkJSON rejects a JSON value that is too large or too deep, and one in which an object has a key twice: readers
+// would disagree about its value. Keys differ also if only their case differs, except in a score's parts.
+func checkJSON(data []byte) error {
+	c := jsonChecker{in: json.NewDecoder(bytes.NewReader(data)), left: maxValues}
+	return c.value(false, maxLevels)
+}
+
+type jsonChecker struct {
+	in   *json.Decoder
+	left int // values that may follow
+}
+
+// value reads a value of at most the given number of levels. Its keys are names where case matters.
+func (c *jsonChecker) value(names bool, levels int) error {
+	token, err := c.in.Token()
 	if err != nil {
 		return err
 	}
+	opens, nested := token.(json.Delim)
+	if c.left--; c.left < 0 {
+		return fmt.Errorf("more than %d values", maxValues)
+	}
+	if !nested {
+		return nil
+	}
+	if levels == 0 {
+		return fmt.Errorf("more than %d levels", maxLevels)
+	}
 	keys := map[string]bool{}
-	for in.More() && (token == json.Delim('{') || token == json.Delim('[')) {
+	for c.in.More() {
 		key := ""
-		if token == json.Delim('{') {
-			name, err := in.Token()
-			if err != nil {
+		if opens == '{' {
+			if key, err = c.key(keys, names); err != nil {
 				return err
 			}
-			if key, _ = name.(string); !names {
-				key = strings.ToLower(key)
-			}
-			if keys[key] {
-				return fmt.Errorf("duplicate key %q", name)
-			}
-			keys[key] = true
 		}
-		if err := keysOnce(in, !names && key == "parts"); err != nil {
+		if err := c.value(!names && key == "parts", levels-1); err != nil {
 			return err
 		}
 	}
-	if _, is := token.(json.Delim); is {
-		_, err = in.Token()
-	}
+	_, err = c.in.Token()
 	return err
+}
+
+// key reads a key and adds it to those of its object.
+func (c *jsonChecker) key(keys map[string]bool, names bool) (string, error) {
+	token, err := c.in.Token()
+	if err != nil {
+		return "", err
+	}
+	key, _ := token.(string)
+	if !names {
+		key = strings.ToLower(key)
+	}
+	if keys[key] {
+		return "", fmt.Errorf("duplicate key %q", token)
+	}
+	keys[key] = true
+	return key, nil
 }
 
 // isLine reports whether a text is a single line without control characters and invisible characters.

@@ -21,6 +21,8 @@ func TestRead_tampered(t *testing.T) {
 		"part":       {strings.Replace(good, `"value":1`, `"value":1,"parts":{"a":1e9}`, 1) + "}", "invalid score 1e+09"},
 		"phase":      {good + `,"phases":{"\u001b[2J":1}}`, "unknown phase"},
 		"class":      {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"x\ny","phase":"solve","text":""}`, 1) + "}", "invalid failure"},
+		"values":     {good + `,"steps":[` + strings.Repeat(`"",`, maxValues) + `""]}`, "more than 1000000 values"},
+		"levels":     {good + `,"unknown":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + "}", "more than 100 levels"},
 		"phase_text": {strings.Replace(good, `"score":{"value":1}`, `"error":{"class":"infrastructure","phase":"x\ny","text":""}`, 1) + "}", "invalid failure"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ package runs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,10 +69,7 @@ func Read(dir string) (*Folder, error) {
 		e.Hint = "name a folder that a run was written to"
 		return nil, e
 	}
-	if err := json.Unmarshal(data, &f.about); err != nil {
-		return nil, wrong("read run", f.path(aboutFile), err)
-	}
-	if err := keysOnce(json.NewDecoder(bytes.NewReader(data)), false); err != nil {
+	if err := cmp.Or(checkJSON(data), json.Unmarshal(data, &f.about)); err != nil {
 		return nil, wrong("read run", f.path(aboutFile), err)
 	}
 	if f.about.Attempts < 0 || f.about.Attempts > maxAttempts {
@@ -187,10 +185,10 @@ func (f *Folder) counts(key task.Key, n int, seen map[task.Key]bool) error {
 // parse decodes one line.
 func parse(raw []byte) (line, error) {
 	l := line{raw: raw}
-	if err := json.Unmarshal(raw, &l.result); err != nil {
+	if err := checkJSON(raw); err != nil {
 		return l, err
 	}
-	if err := keysOnce(json.NewDecoder(bytes.NewReader(raw)), false); err != nil {
+	if err := json.Unmarshal(raw, &l.result); err != nil {
 		return l, err
 	}
 	return l, check(&l.result)

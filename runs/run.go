@@ -216,6 +216,9 @@ func (r *Run) Append(res task.SampleResult) error {
 	if len(text) >= maxLine {
 		return wrong(op, r.dir, fmt.Errorf("the result takes %d bytes, more than the limit of %d per line", len(text)+1, maxLine))
 	}
+	if err := checkJSON(text); err != nil {
+		return wrong(op, r.dir, fmt.Errorf("the result has %w", err))
+	}
 	text = append(text, '\n')
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -259,6 +260,14 @@ func TestAppend_tooMany(t *testing.T) {
 
 func TestAppend_size(t *testing.T) {
 	r := create(t)
+	reasons := scored("a", 1, 1)
+	reasons.Score.Parts = map[string]float64{}
+	for i := range maxValues {
+		reasons.Score.Parts[strconv.Itoa(i)] = 1
+	}
+	if err := r.Append(reasons); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "more than 1000000 values") {
+		t.Errorf("got %v", err)
+	}
 	res := scored("a", 1, 1)
 	res.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Exited, Stdout: strings.Repeat("x", maxLine)}}
 	if err := r.Append(res); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "more than the limit of") {

@@ -1,6 +1,7 @@
 package taskfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,6 +43,7 @@ type ReadOptions struct {
 	Logger *slog.Logger
 
 	maxAliased int // as in strict.Decoder
+	maxRows    int // the maximum number of samples of a file; 0 means maxRows
 }
 
 // source is the place that samples were read from.
@@ -181,10 +183,11 @@ func samplesOf(gate hostpath.Gate, path, there string, opts ReadOptions) ([]*Sam
 	read := 0
 	for n := range rows {
 		line := n.Line // for an alias, the line of the alias
-		if read++; read > maxRows {
-			d.Problem(line, "", fmt.Sprintf("at most %d samples", maxRows), "more", "use several files")
+		if most := cmp.Or(opts.maxRows, maxRows); read == most {
+			d.Problem(line, "", fmt.Sprintf("at most %d samples", most), "more", "use several files")
 			break
 		}
+		read++
 		if d.Stop() {
 			break
 		}

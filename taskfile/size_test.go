@@ -3,10 +3,12 @@ package taskfile
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
@@ -53,11 +55,27 @@ func TestRead_dataSize(t *testing.T) {
 	}
 }
 
-// Rows beyond the limit are not read.
+// A file has a maximum number of samples. Samples beyond it are not read, whatever they are.
 func TestRead_manyRows(t *testing.T) {
+	for name, text := range map[string]string{
+		"rows.jsonl": `{"id": "a"}` + "\n" + `{"id": "b"}` + "\n{\"unknown\": 1}\n", "rows.csv": "id,epochs\na,1\nb,1\nc,none\n", "rows.yaml": "- id: a\n- id: b\n- {id: [c]}\n",
+	} {
+		dir := filetest.Lay(t, map[string]string{"task.yaml": "name: t\ncommand: [x]\nsamples_from: " + name + "\n", name: text})
+		_, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{maxRows: 2})
+		if !errors.Is(err, fumehood.ErrFile) || !strings.Contains(err.Error(), "at most 2 samples") || strings.Contains(err.Error(), ":3: id") || strings.Contains(err.Error(), "unknown") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if _, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{}); err == nil || strings.Contains(err.Error(), "at most 2 samples") {
+			t.Errorf("%s without this limit: got %v", name, err)
+		}
+	}
+}
+
+// Rows are read one by one.
+func TestRowsOfJSON_stop(t *testing.T) {
 	d := &strict.Decoder{File: "rows.jsonl", Forms: forms, Types: types}
 	read := 0
-	for range rowsOfJSON(d, []byte(strings.Repeat("{}\n", 10))) {
+	for range rowsOfJSON(d, []byte(strings.Repeat("{}\n", 10)+"{")) {
 		if read++; read == 3 {
 			break
 		}

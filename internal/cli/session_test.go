@@ -91,10 +91,11 @@ func TestSessionRun_sweepsAfterKill(t *testing.T) {
 		}
 		return all
 	}
-	eventually(t, "the session has a workspace", func() bool {
+	eventually(t, "the session has a workspace, and its sandbox an owner", func() bool {
 		all := folders()
 		_, err := os.Stat(filepath.Join(append(all, "none")[0], "work"))
-		return len(all) == 1 && err == nil
+		owners, _ := filepath.Glob(filepath.Join(dir, "state", "fumehood", "local", "[^.]*", "owner")) // not .new-*, which has no name yet
+		return len(all) == 1 && err == nil && len(owners) == 1
 	})
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -42,6 +42,13 @@ type settings struct {
 // Directory specification. Without that variable it is below os.UserConfigDir. It is "" if there is no such folder.
 func configFile() string {
 	dir := os.Getenv("XDG_CONFIG_HOME")
+	if dir != "" && !filepath.IsAbs(dir) { // the specification ignores relative paths
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".config")
+	}
 	if dir == "" {
 		var err error
 		if dir, err = os.UserConfigDir(); err != nil {

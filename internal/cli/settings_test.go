@@ -178,3 +178,13 @@ func TestSettings_lists_unused(t *testing.T) {
 		t.Error("--allow-read without a file: no error")
 	}
 }
+
+// A relative folder could be one of the code under test.
+func TestConfigFile_relative(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "config")
+	if got, want := configFile(), filepath.Join(home, ".config", "fumehood", "config.yaml"); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

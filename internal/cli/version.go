@@ -31,10 +31,18 @@ func (a *commandLine) newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *commandLine) version(ctx context.Context, asJSON bool) error {
-	v := versionJSON{Version: "unknown", Guests: map[string]string{}}
+// programVersion returns the version of the program, or "unknown".
+func programVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
-		v.Version, v.Go = info.Main.Version, info.GoVersion
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+func (a *commandLine) version(ctx context.Context, asJSON bool) error {
+	v := versionJSON{Version: programVersion(), Guests: map[string]string{}}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v.Go = info.GoVersion
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				v.Commit = s.Value

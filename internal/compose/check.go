@@ -163,8 +163,13 @@ func (c *checking) service(svc *types.ServiceConfig) {
 		}
 	}
 	c.image(svc.Name, svc.Image)
-	if _, err := c.flag(svc.Name, "x-local"); err != nil {
-		c.refuse(of(svc, "x-local"), "wanted true or false")
+	for _, key := range []string{"x-default", "x-local"} {
+		if _, valid := c.flag(svc.Name, key); !valid {
+			c.refuse(of(svc, key), "wanted true or false")
+		}
+	}
+	if svc.GetScale() > 0 {
+		c.source(svc)
 	}
 	if svc.Isolation != "" && svc.Isolation != "default" {
 		c.refuse(of(svc, "isolation"), "cannot be honored: it is for Windows containers")
@@ -308,38 +313,6 @@ func (c *checking) kernel(svc *types.ServiceConfig) {
 	for _, key := range slices.Sorted(maps.Keys(svc.StorageOpt)) {
 		if key != "size" {
 			c.unsafe(of(svc, "storage_opt", key), svc.StorageOpt[key], "this option of the storage driver is not known to be harmless")
-		}
-	}
-}
-
-// sizes rejects negative sizes. A number too large for an integer becomes negative, and would count as no limit. The
-// swap limit may be -1.
-func (c *checking) sizes(svc *types.ServiceConfig) {
-	check := func(size types.UnitBytes, keys ...string) {
-		if size < 0 {
-			c.refuse(of(svc, keys...), "%d bytes is not a valid size", size)
-		}
-	}
-	check(svc.MemLimit, "mem_limit")
-	check(svc.MemReservation, "mem_reservation")
-	if svc.MemSwapLimit != -1 {
-		check(svc.MemSwapLimit, "memswap_limit")
-	}
-	check(svc.ShmSize, "shm_size")
-	if svc.Build != nil {
-		check(svc.Build.ShmSize, "build", "shm_size")
-	}
-	if d := svc.Deploy; d != nil {
-		if r := d.Resources.Limits; r != nil {
-			check(r.MemoryBytes, "deploy", "resources", "limits", "memory")
-		}
-		if r := d.Resources.Reservations; r != nil {
-			check(r.MemoryBytes, "deploy", "resources", "reservations", "memory")
-		}
-	}
-	for i, v := range svc.Volumes {
-		if v.Tmpfs != nil {
-			check(v.Tmpfs.Size, "volumes", fmt.Sprint(i), "tmpfs", "size")
 		}
 	}
 }

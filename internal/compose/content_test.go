@@ -45,9 +45,9 @@ func TestLoad_content(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sources, err := p.Sources()
-		if err != nil || len(sources) != 1 {
-			t.Fatalf("got %v, %v", sources, err)
+		sources := p.Sources()
+		if len(sources) != 1 {
+			t.Fatalf("got %v", sources)
 		}
 		return sources[0]
 	}

@@ -118,14 +118,12 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 	if err != nil {
 		return nil, err
 	}
-	if project, err = l.readServiceFiles(project); err != nil {
-		return nil, err
-	}
+	project, refused := l.readServiceFiles(project)
 	p := &Project{project: project, loaded: &loaded{as: project, model: model, gate: l.gate, places: l.places, unset: l.findUnset(), content: l.src.Content}}
 	for _, u := range p.Unset() {
 		p.notes = append(p.notes, Change{Key: "${" + u.Name + "}", Reason: "it is not set, and so empty, in " + u.At + "; " + OnlyNamed})
 	}
-	err = p.settle(l.src)
+	err = p.settle(l.src, refused)
 	for i := range p.notes {
 		p.notes[i].From, p.notes[i].To = l.mask(p.notes[i].From), l.mask(p.notes[i].To)
 	}
@@ -181,22 +179,31 @@ func (l *loading) read() error {
 	return err
 }
 
-// readServiceFiles reads the services' files of variables and labels.
-func (l *loading) readServiceFiles(project *types.Project) (*types.Project, error) {
+// readServiceFiles reads the services' files of variables and labels. If it refuses one, it reads none, and the project
+// it returns is without them.
+func (l *loading) readServiceFiles(project *types.Project) (*types.Project, []refusal) {
+	var refused []refusal
+	refuse := func(service, key string, err error) {
+		at := l.places.find([]string{"services", service, key})
+		refused = append(refused, refusal{at, fmt.Errorf("%s: service %q: %w", at, service, err)})
+	}
 	for _, name := range slices.Sorted(maps.Keys(project.Services)) {
 		svc := project.Services[name]
-		paths := slices.Clone(svc.LabelFiles)
-		for _, f := range svc.EnvFiles {
-			paths = append(paths, f.Path)
+		var paths []string
+		for _, path := range svc.LabelFiles {
+			if err := l.checkServiceFile(path, true); err != nil {
+				refuse(name, "label_file", err)
+				continue
+			}
+			paths = append(paths, path)
 		}
-		for _, path := range paths {
-			err := l.placed(path)
-			if err == nil {
-				err = l.gate.File(path, maxFile)
+		var files []types.EnvFile
+		for _, f := range svc.EnvFiles {
+			if err := l.checkServiceFile(f.Path, bool(f.Required)); err != nil {
+				refuse(name, "env_file", err)
+				continue
 			}
-			if err != nil {
-				return nil, fmt.Errorf("service %q: %w", name, err)
-			}
+			paths, files = append(paths, f.Path), append(files, f)
 		}
 		env := maps.Clone(project.Environment)
 		for k, v := range svc.Environment {
@@ -205,14 +212,40 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, erro
 			}
 		}
 		if err := l.measureFiles(paths, env); err != nil {
-			return nil, fmt.Errorf("service %q: %w", name, err)
+			refuse(name, "env_file", err)
+			continue
+		}
+		svc.EnvFiles = files
+		one := &types.Project{Environment: project.Environment, Services: types.Services{name: svc}}
+		if _, err := one.WithServicesEnvironmentResolved(false); err != nil { // it returns a copy
+			refuse(name, "env_file", err)
 		}
 	}
-	project, err := project.WithServicesEnvironmentResolved(true)
-	if err != nil {
-		return nil, err
+	if len(refused) > 0 {
+		return project, refused
 	}
-	return project.WithServicesLabelsResolved(false)
+	resolved, err := project.WithServicesEnvironmentResolved(true)
+	if err == nil {
+		resolved, err = resolved.WithServicesLabelsResolved(false)
+	}
+	if err != nil {
+		return project, []refusal{{err: errors.New(l.places.locate(err.Error()))}}
+	}
+	return resolved, nil
+}
+
+// checkServiceFile checks a file of variables or labels before it is read.
+func (l *loading) checkServiceFile(path string, required bool) error {
+	if err := l.placed(path); err != nil {
+		return err
+	}
+	if err := l.gate.File(path, maxFile); err != nil {
+		return err
+	}
+	if _, err := hostpath.Stat(path); required && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s does not exist", path)
+	}
+	return nil
 }
 
 // environment collects the variables for interpolation. The caller's come first, then the named variables of this
@@ -279,19 +312,11 @@ func (l *loading) problem(ctx context.Context, err error) error {
 	return ours
 }
 
-// mask replaces values of this process's variables with their names, since the values must not appear in messages and
-// logs.
-func (l *loading) mask(text string) string {
-	for _, k := range l.src.HostEnv {
-		if v := os.Getenv(k); len(v) > 3 { // shorter values may occur in any text
-			text = strings.ReplaceAll(text, v, "${"+k+"}")
-		}
-	}
-	return text
-}
+func (l *loading) mask(text string) string { return Mask(l.src.HostEnv, text) }
 
-// settle checks the project and decides everything that does not depend on a policy.
-func (p *Project) settle(src fumehood.Compose) error {
+// settle checks the project and decides everything that does not depend on a policy. Its error includes what was
+// refused before.
+func (p *Project) settle(src fumehood.Compose, refused []refusal) error {
 	p.order = p.places.order(p.as.Services)
 	if p.as.Networks == nil {
 		p.as.Networks = types.Networks{}
@@ -302,66 +327,54 @@ func (p *Project) settle(src fumehood.Compose) error {
 	if p.as.Configs == nil {
 		p.as.Configs = types.Configs{}
 	}
-	var err error
-	if p.settings, err = p.parseSettings(); err != nil {
-		return err
-	}
+	c := &checking{Project: p, allow: src.AllowUnsafe, taken: map[string]bool{}, errs: refused}
+	p.settings = c.parseSettings()
 	p.internal = p.settings.egress == "" && src.Egress == ""
 	p.nameServices()
-	c := &checking{Project: p, allow: src.AllowUnsafe, taken: map[string]bool{}}
-	if err := c.check(); err != nil {
-		return err
-	}
-	p.main, err = p.defaultService(src.Service)
-	return err
+	p.main = c.defaultService(src.Service)
+	return c.check()
 }
 
 // defaultService returns the service for commands that name none.
-func (p *Project) defaultService(wanted string) (string, error) {
+func (c *checking) defaultService(wanted string) string {
 	var started, marked []string
-	for _, name := range p.order {
-		isDefault, err := p.flag(name, "x-default")
-		if err != nil {
-			return "", err
-		}
-		svc := p.as.Services[name]
+	for _, name := range c.order {
+		svc := c.as.Services[name]
 		if svc.GetScale() == 0 {
 			continue
 		}
 		started = append(started, name)
-		if isDefault {
+		if isDefault, _ := c.flag(name, "x-default"); isDefault {
 			marked = append(marked, name)
 		}
 	}
 	switch {
 	case len(started) == 0:
-		return "", errors.New("there is no service to start: none is active, or all have a scale of 0")
+		c.errs = append(c.errs, refusal{err: errors.New("there is no service to start: none is active, or all have a scale of 0")})
+		return ""
 	case wanted != "":
 		if !slices.Contains(started, wanted) {
-			return "", fmt.Errorf("there is no service %q; there are: %s", wanted, strings.Join(started, ", "))
+			c.errs = append(c.errs, refusal{err: fmt.Errorf("there is no service %q; there are: %s", wanted, strings.Join(started, ", "))})
 		}
-		return wanted, nil
+		return wanted
 	case slices.Contains(started, DefaultService):
-		return DefaultService, nil
+		return DefaultService
 	case len(marked) > 1:
-		return "", p.bad(marked[1], "x-default", "service %s has it too", marked[0])
-	case len(marked) == 1:
-		return marked[0], nil
+		c.refuse([]string{"services", marked[1], "x-default"}, "service %s has it too", marked[0])
+	case len(marked) == 0:
+		return started[0]
 	}
-	return started[0], nil
+	return marked[0]
 }
 
-// flag returns the value of a boolean extension of a service, false if it is not set.
-func (p *Project) flag(service, key string) (bool, error) {
+// flag returns the value of a boolean extension of a service, false if it is not set, and whether it is a boolean.
+func (p *Project) flag(service, key string) (value, valid bool) {
 	v, ok := p.as.Services[service].Extensions[key]
 	if !ok {
-		return false, nil
+		return false, true
 	}
-	b, ok := v.(bool)
-	if !ok {
-		return false, p.bad(service, key, "wanted true or false")
-	}
-	return b, nil
+	value, valid = v.(bool)
+	return value, valid
 }
 
 // nameServices replaces references to containers of the project, by container_name, with references to their services,

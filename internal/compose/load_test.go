@@ -368,7 +368,7 @@ func TestLoad_lineBreaks(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
 		"dns_search": `["a\nnameserver 192.0.2.2"]`, "dns_opt": `["ndots:1\nnameserver 192.0.2.2"]`, "hostname": `"a\nb"`,
-		"domainname": `"a\rb"`, "extra_hosts": `["a\nb:1.2.3.4"]`,
+		"tmpfs": `["/x:size=1m,mode=0\n7"]`, "domainname": `"a\rb"`, "extra_hosts": `["a\nb:1.2.3.4"]`,
 	} {
 		_, err := load(t, "services: {a: {image: i, "+key+": "+value+"}}", fumehood.Compose{AllowUnsafe: true})
 		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), key+": ") || !strings.Contains(err.Error(), "control character") {

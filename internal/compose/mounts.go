@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
@@ -85,6 +86,9 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	if v.Bind != nil && !slices.Contains([]string{"", "private", "rprivate", "slave", "rslave"}, v.Bind.Propagation) {
 		c.unsafe(at, v.Bind.Propagation, "mounts in the container appear on the host")
 	}
+	if v.Bind != nil && !slices.Contains([]string{"", "enabled", "disabled", "readonly"}, v.Bind.Recursive) {
+		c.unsafe(at, "recursive: "+v.Bind.Recursive, "mounts below a read-only one can be written")
+	}
 	if !c.placed(at, v.Source) {
 		return
 	}
@@ -121,6 +125,10 @@ const mountsOfHost = "it mounts something of the host or its network, or changes
 
 // tmpfsOptions rejects options that harmlessTmpfs does not list.
 func (c *checking) tmpfsOptions(at []string, options string) {
+	if strings.ContainsFunc(options, unicode.IsControl) {
+		c.refuse(at, "%q has a control character", options)
+		return
+	}
 	for option := range strings.SplitSeq(options, ",") {
 		if option, _, _ := strings.Cut(option, "="); !slices.Contains(harmlessTmpfs, option) {
 			c.unsafe(at, option, mountsOfHost)

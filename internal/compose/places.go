@@ -11,7 +11,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
@@ -168,17 +167,4 @@ func (p *places) locate(text string) string {
 		text = at + ": " + strings.TrimSpace(text)
 	}
 	return text
-}
-
-// bad returns an error about a key of a service.
-func (p *Project) bad(service, key, format string, a ...any) error {
-	return p.badAt([]string{"services", service, key}, format, a...)
-}
-
-// badAt returns an error about nested keys.
-func (p *Project) badAt(keys []string, format string, a ...any) error {
-	return &fumehood.Error{
-		Op: opLoad, Class: fumehood.ErrFile,
-		Err: fmt.Errorf("%s: %s: %w", p.places.find(keys), strings.Join(keys, "."), fmt.Errorf(format, a...)),
-	}
 }

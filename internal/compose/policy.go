@@ -29,7 +29,7 @@ type Policy struct {
 	Serve bool
 	// Sockets returns the host folder with the sockets for a service's guests, or "" for none. It may be nil.
 	Sockets func(service string) string
-	// Limits apply to services that set none.
+	// Limits that are not 0 are the highest that a service may have. The defaults apply to services that set none.
 	Limits fumehood.Limits
 	Unheld Unheld
 	// Images are the images to run, by service. Other services run the image that the project names.
@@ -92,6 +92,8 @@ func (p *Project) Internal() bool { return p.internal }
 // another policy.
 func (p *Project) Apply(pol Policy) []Change {
 	p.project = p.as.WithoutUnnecessaryResources() // a copy
+	p.project.Environment = maps.Clone(p.project.Environment)
+	delete(p.project.Environment, "DOCKER_DEFAULT_PLATFORM") // the SDK's default; the project's .env could set it
 	p.serve, p.forward, p.runtimes = map[string]bool{}, map[string][]fumehood.Port{}, pol.Runtimes
 	a := &applying{Project: p, pol: pol, changes: slices.Clone(p.notes)}
 	a.networks()

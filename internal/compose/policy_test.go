@@ -54,6 +54,7 @@ func TestLoad_unsafe(t *testing.T) {
 		"the socket, read-only":          {"services: {a: {image: i, volumes: ['/run/docker.sock:/x:ro']}}", []string{"volumes"}},
 		"the socket by name":             {"services: {a: {image: i, use_api_socket: true}}", []string{"use_api_socket"}},
 		"the root":                       {"services: {a: {image: i, volumes: ['/:/host:ro']}}", []string{"volumes"}},
+		"writable mounts below":          {"services: {a: {image: i, volumes: [{type: bind, source: ., target: /x, read_only: true, bind: {recursive: writable}}]}}", []string{"volumes"}},
 		"a folder outside":               {"services: {a: {image: i, volumes: ['%s:/x:ro']}}", []string{"volumes"}},
 		"a folder above":                 {"services: {a: {image: i, volumes: ['..:/x:ro']}}", []string{"volumes"}},
 		"a link to outside":              {"services: {a: {image: i, volumes: ['./link:/x:ro']}}", []string{"volumes"}},
@@ -452,12 +453,32 @@ func TestApply_limits(t *testing.T) {
 		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: 7", def, 64 << 20, 128 << 20, 7, 2},
 		{"deploy: {resources: {limits: {memory: 64m, cpus: '0.5', pids: 60}}}", def, 64 << 20, 64 << 20, 60, 0.5},
 		{"deploy: {resources: {limits: {cpus: '0.5'}}}", def, 1 << 30, 1 << 30, 100, 0.5},
-		{"mem_reservation: 4g", def, 4 << 30, 4 << 30, 100, 2},
-		{"deploy: {resources: {reservations: {memory: 4g}}}", def, 4 << 30, 4 << 30, 100, 2},
+		{"mem_reservation: 4g", fumehood.Limits{}, 4 << 30, 4 << 30, fumehood.DefaultPIDs, 0},
+		{"deploy: {resources: {reservations: {memory: 4g}}}", fumehood.Limits{}, 4 << 30, 4 << 30, fumehood.DefaultPIDs, 0},
+		{"mem_reservation: 4g", def, 1 << 30, 1 << 30, 100, 2},
+		{"deploy: {resources: {reservations: {memory: 4g}}}", def, 1 << 30, 1 << 30, 100, 2},
+		{"mem_limit: 4g, pids_limit: 5000, cpus: 8", def, 1 << 30, 1 << 30, 100, 2},
+		{"mem_limit: 4g, pids_limit: 5000, cpus: 8", fumehood.Limits{}, 4 << 30, 4 << 30, 5000, 8},
+		{"mem_limit: 4g, pids_limit: 5000, cpus: 8", fumehood.Limits{Memory: fumehood.NoLimit, PIDs: fumehood.NoLimit, CPUs: fumehood.NoLimit}, 4 << 30, 4 << 30, 5000, 8},
+		{"mem_limit: 512m, memswap_limit: 4g", def, 512 << 20, 512 << 20, 100, 2},
+		{"mem_limit: 512m, memswap_limit: -1", def, 512 << 20, 512 << 20, 100, 2},
+		{"pids_limit: -1", def, 1 << 30, 1 << 30, 100, 2},
+		{"mem_limit: 4g, deploy: {resources: {limits: {memory: 4g, cpus: '8', pids: 5000}}}", def, 1 << 30, 1 << 30, 100, 2},
+		{"deploy: {resources: {limits: {pids: -1}}}", def, 1 << 30, 1 << 30, 100, 2},
+		{"cpu_quota: 800000", def, 1 << 30, 1 << 30, 100, 2},
+		{"cpu_quota: 50000, cpu_period: 10000", def, 1 << 30, 1 << 30, 100, 2},
+		{"cpu_period: 1000", def, 1 << 30, 1 << 30, 100, 2},
+		{"cpu_quota: 50000", def, 1 << 30, 1 << 30, 100, 0}, // half a CPU
 	} {
 		t.Run(tt.service, func(t *testing.T) {
-			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", fumehood.Compose{}, Policy{Limits: tt.limits})
+			p, _ := applied(t, "services: {a: {image: i, "+tt.service+"}}", fumehood.Compose{AllowUnsafe: true}, Policy{Limits: tt.limits})
 			a := p.project.Services["a"]
+			if quota := tt.service == "cpu_quota: 50000"; quota != (a.CPUQuota > 0) {
+				t.Errorf("the quota is %d of %d", a.CPUQuota, a.CPUPeriod)
+			}
+			if reserved := int64(a.MemReservation); tt.memory > 0 && reserved > tt.memory {
+				t.Errorf("%d bytes are reserved", reserved)
+			}
 			memory, pids, cpus := int64(a.MemLimit), a.PidsLimit, a.CPUS
 			if a.Deploy != nil && a.Deploy.Resources.Limits != nil { // these override the service's own in the Engine
 				memory, pids, cpus = int64(a.Deploy.Resources.Limits.MemoryBytes), a.Deploy.Resources.Limits.Pids, float32(a.Deploy.Resources.Limits.NanoCPUs)
@@ -469,7 +490,7 @@ func TestApply_limits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			loadGood(t, string(out), fumehood.Compose{})
+			loadGood(t, string(out), fumehood.Compose{AllowUnsafe: true})
 		})
 	}
 }

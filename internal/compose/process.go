@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -171,35 +169,3 @@ func (a *applying) replaceBuiltin(svc *types.ServiceConfig) {
 
 // isBuiltinSeccomp reports whether a security option asks for the Engine's seccomp profile.
 func isBuiltinSeccomp(opt string) bool { return opt == "seccomp=builtin" || opt == "seccomp:builtin" }
-
-// limits sets the limits that a service has not set. Compose requires those in deploy to be equal.
-func (a *applying) limits(svc *types.ServiceConfig) {
-	l := a.pol.Limits.WithDefaults()
-	limits, reserved := &types.Resource{}, svc.MemReservation
-	if d := svc.Deploy; d != nil {
-		if d.Resources.Limits != nil {
-			limits = d.Resources.Limits
-		}
-		if d.Resources.Reservations != nil {
-			reserved = max(reserved, d.Resources.Reservations.MemoryBytes)
-		}
-	}
-	memory := max(svc.MemLimit, limits.MemoryBytes)
-	if memory == 0 && l.Memory != fumehood.NoLimit {
-		memory = max(types.UnitBytes(l.Memory), reserved)
-		svc.MemLimit, limits.MemoryBytes = memory, memory
-		a.change(svc, "mem_limit", "", fmt.Sprint(int64(memory)), "no service may take all memory")
-	}
-	if memory != 0 && svc.MemSwapLimit == 0 {
-		svc.MemSwapLimit = memory
-		a.change(svc, "memswap_limit", "", fmt.Sprint(int64(memory)), "the memory limit includes swap")
-	}
-	if svc.PidsLimit == 0 && limits.Pids == 0 && l.PIDs != fumehood.NoLimit {
-		svc.PidsLimit, limits.Pids = l.PIDs, l.PIDs
-		a.change(svc, "pids_limit", "", fmt.Sprint(l.PIDs), "no service may take all processes")
-	}
-	if svc.CPUS == 0 && limits.NanoCPUs == 0 && svc.CPUQuota == 0 && l.CPUs != fumehood.NoLimit {
-		svc.CPUS, limits.NanoCPUs = float32(l.CPUs), types.NanoCPUs(l.CPUs)
-		a.change(svc, "cpus", "", fmt.Sprint(l.CPUs), "the requested limit")
-	}
-}

@@ -17,15 +17,15 @@ type settings struct {
 const settingsKey = "x-fumehood"
 
 // parseSettings parses x-fumehood. Unknown keys are errors.
-func (p *Project) parseSettings() (settings, error) {
-	var s settings
-	v, ok := p.as.Extensions[settingsKey]
+func (c *checking) parseSettings() (s settings) {
+	v, ok := c.as.Extensions[settingsKey]
 	if !ok || v == nil {
-		return s, nil
+		return s
 	}
 	m, ok := v.(map[string]any)
 	if !ok {
-		return s, p.badAt([]string{settingsKey}, "wanted a mapping")
+		c.refuse([]string{settingsKey}, "wanted a mapping")
+		return s
 	}
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		at := []string{settingsKey, key}
@@ -34,20 +34,21 @@ func (p *Project) parseSettings() (settings, error) {
 			egress, ok := m[key].(string)
 			switch {
 			case !ok && isMapping(m[key]):
-				return s, p.badAt(at, "lists of allowed destinations are not supported yet, only %q", fumehood.EgressInternet)
+				c.refuse(at, "lists of allowed destinations are not supported yet, only %q", fumehood.EgressInternet)
 			case !ok || egress != fumehood.EgressInternet:
-				return s, p.badAt(at, "wanted %q, found %q", fumehood.EgressInternet, fmt.Sprint(m[key]))
+				c.refuse(at, "wanted %q, found %q", fumehood.EgressInternet, fmt.Sprint(m[key]))
+			default:
+				s.egress = egress
 			}
-			s.egress = egress
 		case "keep_ports":
 			if s.keepPorts, ok = m[key].(bool); !ok {
-				return s, p.badAt(at, "wanted true or false")
+				c.refuse(at, "wanted true or false")
 			}
 		default:
-			return s, p.badAt(at, "unknown setting: use egress or keep_ports")
+			c.refuse(at, "unknown setting: use egress or keep_ports")
 		}
 	}
-	return s, nil
+	return s
 }
 
 func isMapping(v any) bool {

@@ -61,7 +61,7 @@ func nested(text string) (deepest int) {
 
 // expanded returns an upper bound for the length of text with references replaced by values. It stops counting above
 // maxSize. For each "${", it adds the length of the whole text, which compose-go may search again: 18 KB with 3,600
-// defaults take it a second.
+// defaults take it 2 s.
 func expanded(text string, sizeOf func(name string) int) int {
 	n := len(text) + strings.Count(text, "${")*len(text)
 	if nested(text) > maxNested {

@@ -77,6 +77,8 @@ func TestLoad_size(t *testing.T) {
 		"ports that are exposed":         {map[string]string{"compose.yaml": "services: {a: {image: i, expose: ['1-900', '1000-1900/udp']}}"}, "services.a.expose: 1801 ports of one service are too many"},
 		"a limit beyond all integers":    {map[string]string{"compose.yaml": "services: {a: {image: i, mem_limit: 99999999999999999999g}}"}, "services.a.mem_limit: -9223372036854775808 bytes is not a valid size"},
 		"a limit of deploy beyond them":  {map[string]string{"compose.yaml": "services: {a: {image: i, deploy: {resources: {limits: {memory: 99999999999999999999g}}}}}"}, "services.a.deploy.resources.limits.memory: -9223372036854775808 bytes is not a valid size"},
+		"CPUs beyond all machines":       {map[string]string{"compose.yaml": "services: {a: {image: i, cpus: 1e30}}"}, "services.a.cpus: 1e+30 is not a number of CPUs from 0 to 8192"},
+		"CPUs that are no number":        {map[string]string{"compose.yaml": "services: {a: {image: i, deploy: {resources: {limits: {cpus: nan}}}}}"}, "services.a.deploy.resources.limits.cpus: NaN is not a number of CPUs"},
 		"ports with extended ones":       {map[string]string{"compose.yaml": "services: {a: {extends: b, ports: ['1-900']}, b: {image: i, ports: ['1000-1900']}}"}, "services.a.ports: 1801 ports of one service are too many"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,8 @@ type Source struct {
 	Build *Build // nil for an image that is not built
 	// AllowUnsafe allows Dockerfiles that buildcontext.Dockerfile.Check rejects. The user has allowed it.
 	AllowUnsafe bool
+	// HostEnv names variables of this process whose values must not appear in messages.
+	HostEnv []string
 	// Exclude lists files that the build does not get, as in fumehood.PrepareOptions.
 	Exclude []string
 }

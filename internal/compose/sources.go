@@ -1,7 +1,6 @@
 package compose
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -9,22 +8,41 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// Sources returns the image sources of the services that have containers, as in the files. Build settings that cannot
-// be honored are ErrConfig.
-func (p *Project) Sources() ([]Source, error) {
+// Sources returns the image sources of the services that have containers, as in the files.
+func (p *Project) Sources() []Source {
 	var all []Source
 	for _, name := range p.order {
 		svc := p.as.Services[name]
 		if svc.GetScale() == 0 {
 			continue
 		}
-		s, err := p.source(svc)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
+		all = append(all, p.source(svc))
 	}
-	return all, nil
+	return all
+}
+
+// source rejects settings of a service's image and build that cannot be honored.
+func (c *checking) source(svc *types.ServiceConfig) {
+	if _, _, err := svc.GetPullPolicy(); err != nil {
+		c.refuse(of(svc, "pull_policy"), "%w", err)
+	}
+	b := svc.Build
+	if b == nil {
+		return
+	}
+	for key, cannot := range map[string]bool{
+		"isolation": b.Isolation != "" && b.Isolation != "default", "platforms": len(b.Platforms) > 1,
+		"provenance": b.Provenance != "" && b.Provenance != "false", "sbom": b.SBOM != "" && b.SBOM != "false",
+	} {
+		if cannot {
+			c.refuse(of(svc, "build", key), "builds do not support it here")
+		}
+	}
+	for _, ref := range b.Secrets {
+		if c.as.Secrets[ref.Source].External {
+			c.refuse(of(svc, "build", "secrets"), "%s is external: give its file, content or variable", ref.Source)
+		}
+	}
 }
 
 // Mounted returns the references of the images that services mount, by service.
@@ -57,16 +75,10 @@ func (p *Project) Variables() []map[string]string {
 	return all
 }
 
-func (p *Project) source(svc types.ServiceConfig) (Source, error) {
+func (p *Project) source(svc types.ServiceConfig) Source {
 	s := Source{Service: svc.Name, Project: p.folder(), Image: svc.Image, Platform: svc.Platform}
-	policy, age, err := svc.GetPullPolicy()
-	if err != nil {
-		return s, p.bad(svc.Name, "pull_policy", "%w", err)
-	}
-	local, err := p.flag(svc.Name, "x-local")
-	if err != nil {
-		return s, err
-	}
+	policy, age, _ := svc.GetPullPolicy() // checked at load
+	local, _ := p.flag(svc.Name, "x-local")
 	switch {
 	case local || policy == types.PullPolicyNever:
 		s.Pull = PullNever
@@ -76,29 +88,16 @@ func (p *Project) source(svc types.ServiceConfig) (Source, error) {
 		s.Pull = PullMissing
 	}
 	if svc.Build != nil {
-		s.Build, err = p.build(svc)
+		s.Build = p.build(svc)
 		if s.Platform == "" && len(svc.Build.Platforms) == 1 {
 			s.Platform = svc.Build.Platforms[0]
 		}
 	}
-	return s, err
+	return s
 }
 
-func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
+func (p *Project) build(svc types.ServiceConfig) *Build {
 	b := svc.Build
-	cannot := map[string]bool{
-		"isolation": b.Isolation != "" && b.Isolation != "default", "platforms": len(b.Platforms) > 1,
-		"provenance": b.Provenance != "" && b.Provenance != "false", "sbom": b.SBOM != "" && b.SBOM != "false",
-	}
-	bad := func(key, format string, a ...any) error {
-		return p.badAt([]string{"services", svc.Name, "build", key}, format, a...)
-	}
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(cannot)) {
-		if cannot[key] {
-			errs = append(errs, bad(key, "builds do not support it here"))
-		}
-	}
 	context := b.Context
 	if p.withoutContext(&svc) {
 		context = ""
@@ -128,9 +127,6 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 	}
 	for _, ref := range b.Secrets {
 		of := p.as.Secrets[ref.Source]
-		if bool(of.External) {
-			errs = append(errs, bad("secrets", "%s is external: give its file, content or variable", ref.Source))
-		}
 		secret := Secret{ID: ref.Source, File: of.File, Content: of.Content}
 		if ref.Target != "" {
 			secret.ID = ref.Target
@@ -140,5 +136,5 @@ func (p *Project) build(svc types.ServiceConfig) (*Build, error) {
 		}
 		build.Secrets = append(build.Secrets, secret)
 	}
-	return build, errors.Join(errs...)
+	return build
 }

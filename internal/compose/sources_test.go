@@ -24,13 +24,13 @@ func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, erro
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.Sources()
+	all := p.Sources()
 	for i := range all {
 		if all[i].Build != nil {
 			all[i].Build.Context = strings.TrimPrefix(all[i].Build.Context, dir)
 		}
 	}
-	return all, err
+	return all, nil
 }
 
 func TestProject_Sources(t *testing.T) {

@@ -127,7 +127,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 // rootlessSocket returns the address of the rootless daemon's socket, or "" if there is no such socket.
 func rootlessSocket() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
-	if runtime.GOOS != "linux" || dir == "" {
+	if runtime.GOOS != "linux" || !filepath.IsAbs(dir) { // the specification of this variable ignores relative paths
 		return ""
 	}
 	socket := filepath.Join(dir, "docker.sock")

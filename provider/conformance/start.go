@@ -32,7 +32,7 @@ var startPromises = []promise{
 		c.Write(t, "sub/file", "")
 		cmd := c.Probe("print", "ran")
 		cmd.Args[0] = here
-		for _, search := range []string{c.Dir, "/no/such/dir:" + c.Dir + ":" + c.Path("sub"), c.Path("sub") + "::"} {
+		for _, search := range []string{c.Dir, "/no/such/dir:" + c.Dir + ":" + c.Path("sub"), c.Path("sub") + "::", ""} {
 			cmd.Env = map[string]string{"PATH": search}
 			wantRefused(t, c, cmd, fumehood.ErrNotExecutable, fumehood.ErrNotStarted)
 		}

@@ -153,10 +153,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if err := sb.checkRoutes(ctx); err != nil {
 		return "", err
 	}
-	sources, err := sb.loaded.Sources()
-	if err != nil {
-		return "", err
-	}
+	sources := sb.loaded.Sources()
 	for service, refs := range sb.loaded.Mounted() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {

@@ -29,7 +29,7 @@ type prepared struct {
 func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose, exclude []string) (map[string]prepared, error) {
 	sources = slices.Clone(sources)
 	for i := range sources {
-		sources[i].AllowUnsafe, sources[i].Exclude = opts.AllowUnsafe, exclude
+		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, exclude
 	}
 	plan, err := p.planImages(sources)
 	if err != nil {

@@ -74,7 +74,7 @@ func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
 		return nil
 	}
 	if s.AllowUnsafe {
-		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", unsafe)
+		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", compose.Mask(s.HostEnv, unsafe.Error()))
 		return nil
 	}
 	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
@@ -350,7 +350,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	return buildcontext.Send(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree}, func(content io.Reader) error {
 		build.Context = content
 		_, err := p.engine.Build(ctx, build, func(step string) {
-			p.opts.Progress(Progress{Image: b.title(), Status: step, Build: true})
+			p.opts.Progress(Progress{Image: b.title(), Status: compose.Mask(b.source.HostEnv, step), Build: true})
 		})
 		return err
 	})

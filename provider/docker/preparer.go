@@ -30,11 +30,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	if err != nil {
 		return "", err
 	}
-	sources, err := project.Sources()
-	if err != nil {
-		return "", err
-	}
-	return buildcontext.HashOf([]any{sources, spec.Compose.Prebuilt}), nil
+	return buildcontext.HashOf([]any{project.Sources(), spec.Compose.Prebuilt}), nil
 }
 
 // Prepare pulls or builds the images of a spec's services, and makes the guest volume.
@@ -56,7 +52,7 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 		_, err = p.ensureGuest(ctx, arch)
 	}
 	if err != nil {
-		return nil, within(ctx, op, err)
+		return nil, masked(spec.Compose, within(ctx, op, err))
 	}
 	return sb.ids, nil
 }

@@ -236,7 +236,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	rec := provider.NewRecorder(&spec)
 	sb, err := p.begin(ctx, spec, rec)
 	if err != nil {
-		return nil, rec.Failed(err)
+		return nil, rec.Failed(masked(spec.Compose, err))
 	}
 	p.logSeccomp()
 	p.logRuntime(sb.spec)

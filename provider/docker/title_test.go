@@ -34,11 +34,7 @@ func TestImageBuild_title(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sources, err := project.Sources()
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan, err := p.planImages(sources)
+		plan, err := p.planImages(project.Sources())
 		if err != nil {
 			t.Fatal(err)
 		}

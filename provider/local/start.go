@@ -128,7 +128,11 @@ func find(name, dir, search string) (string, error) {
 		return name, nil // the kernel's error is specific enough
 	}
 	var denied error
-	for _, d := range filepath.SplitList(search) {
+	dirs := filepath.SplitList(search)
+	if search == "" {
+		dirs = []string{""} // dir, as an empty element means it
+	}
+	for _, d := range dirs {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(dir, d)
 		}

@@ -1,0 +1,209 @@
+// Package api has the JSON types of Fumehood's server, beside those of package fumehood: Spec, Result, Connection and
+// their parts. The command line's --json and the clients of other languages use the same.
+package api
+
+import (
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/fumehood/fumehood"
+)
+
+// Number is the number of the API: clients and servers with different numbers do not fit.
+const Number = 1
+
+// Codes of errors that only a server has, beside those of package fumehood.
+const (
+	// CodeStale: the lease or key is of another server, or has ended. What it ran is never run again.
+	CodeStale fumehood.Code = "stale"
+)
+
+// Version describes a server.
+type Version struct {
+	Version  string `json:"version" doc:"version of the program"`
+	API      int    `json:"api" doc:"number of the API"`
+	Instance string `json:"instance" doc:"random name of this server's process; leases and keys begin with it"`
+}
+
+// Hello is the line that a server prints when it was started with --stdio.
+type Hello struct {
+	Address string `json:"address"` // unix:PATH
+	Version
+}
+
+// Error describes a failure. How a program ended is never an Error.
+type Error struct {
+	Code    fumehood.Code `json:"code" doc:"class of the failure"`
+	Message string        `json:"message" doc:"what failed and why, without the hint"`
+	Op      string        `json:"op,omitempty" doc:"the operation that failed"`
+	Service string        `json:"service,omitempty" doc:"the service of the operation"`
+	Path    string        `json:"path,omitempty" doc:"the file, as given by the caller"`
+	Hint    string        `json:"hint,omitempty" doc:"what the user can do about it"`
+}
+
+// ErrorOf returns the JSON form of an error.
+func ErrorOf(err error) Error {
+	e := Error{Code: fumehood.CodeOf(err), Message: err.Error()}
+	var ours *fumehood.Error
+	if errors.As(err, &ours) {
+		plain := *ours
+		plain.Hint = ""
+		e.Op, e.Service, e.Path, e.Hint = ours.Op, ours.Service, ours.Path, ours.Hint
+		if err.Error() == ours.Error() {
+			e.Message = plain.Error()
+		}
+	}
+	return e
+}
+
+// Lease is what a client holds its sandboxes by.
+type Lease struct {
+	ID    string  `json:"id" doc:"secret name of the lease; keys begin with it and a minus sign"`
+	Grace float64 `json:"grace_ms" doc:"milliseconds for which the lease outlives its last connection or heartbeat"`
+}
+
+// Sandbox describes a sandbox.
+type Sandbox struct {
+	ID string `json:"id" doc:"name of the sandbox in paths"`
+	fumehood.Info
+	Kept    bool      `json:"kept,omitempty" doc:"it outlives its lease"`
+	Expires time.Time `json:"expires,omitzero" doc:"when a kept sandbox is removed"`
+}
+
+// Cmd is a command. The fields are those of fumehood.Cmd.
+type Cmd struct {
+	Args      []string          `json:"args" minItems:"1" doc:"program and arguments, without a shell"`
+	Dir       string            `json:"dir,omitempty" doc:"working directory"`
+	Env       map[string]string `json:"env,omitempty" doc:"added variables"`
+	User      string            `json:"user,omitempty" doc:"name, uid, name:group or uid:gid"`
+	Stdin     []byte            `json:"stdin,omitempty" doc:"standard input in base64"`
+	StdinPipe bool              `json:"stdin_pipe,omitempty" doc:"leave standard input open for writes; only to start"`
+	Detach    bool              `json:"detach,omitempty" doc:"run on after the lease, in a kept sandbox; only to start"`
+	Timeout   float64           `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds after which it is killed; 0 means no limit"`
+	Grace     float64           `json:"grace_ms,omitempty" minimum:"-1" doc:"milliseconds between SIGTERM and SIGKILL; 0 means 1000, -1 none"`
+	StdoutCap int64             `json:"stdout_cap,omitempty" minimum:"-1" doc:"bytes of standard output that the result keeps, of its end; 0 means 10 MiB, -1 none"`
+	StderrCap int64             `json:"stderr_cap,omitempty" minimum:"-1" doc:"the same of standard error"`
+	KillRest  bool              `json:"kill_rest,omitempty" doc:"kill the processes that the program leaves behind"`
+	Rlimits   *Rlimits          `json:"rlimits,omitempty"`
+	ViaEngine bool              `json:"via_engine,omitempty" doc:"run it without the help of a process in the sandbox"`
+	TTY       bool              `json:"tty,omitempty" doc:"give it a terminal"`
+	Rows      uint16            `json:"rows,omitempty"`
+	Cols      uint16            `json:"cols,omitempty"`
+	Term      string            `json:"term,omitempty" doc:"type of the terminal"`
+}
+
+// Rlimits are limits of the kernel for each process of a command.
+type Rlimits struct {
+	CPU       int64 `json:"cpu,omitempty" minimum:"0" maximum:"1000000000" doc:"whole seconds of processor time"`
+	FileSize  int64 `json:"file_size,omitempty" minimum:"0" doc:"bytes"`
+	OpenFiles int64 `json:"open_files,omitempty" minimum:"0"`
+	Processes int64 `json:"processes,omitempty" minimum:"0"`
+}
+
+// maxMillis is the longest time in milliseconds that a time.Duration holds.
+const maxMillis = float64(1<<63-1) / float64(time.Millisecond)
+
+// Duration returns milliseconds as a duration. Longer ones than it can have become the longest.
+func Duration(millis float64) time.Duration {
+	if millis >= maxMillis {
+		return 1<<63 - 1
+	}
+	return time.Duration(millis * float64(time.Millisecond))
+}
+
+// Command returns the command without its standard input.
+func (c *Cmd) Command() fumehood.Cmd {
+	cmd := fumehood.Cmd{
+		Args: c.Args, Dir: c.Dir, Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Detach: c.Detach, Timeout: Duration(c.Timeout),
+		Grace: Duration(c.Grace), StdoutCap: c.StdoutCap, StderrCap: c.StderrCap, KillRest: c.KillRest, ViaEngine: c.ViaEngine,
+		TTY: c.TTY, Rows: c.Rows, Cols: c.Cols, Term: c.Term,
+	}
+	if c.Grace < 0 {
+		cmd.Grace = fumehood.NoGrace
+	}
+	if r := c.Rlimits; r != nil {
+		cmd.Rlimits = fumehood.Rlimits{CPU: time.Duration(r.CPU) * time.Second, FileSize: r.FileSize, OpenFiles: r.OpenFiles, Processes: r.Processes}
+	}
+	return cmd
+}
+
+// Process describes a command that was started.
+type Process struct {
+	ID      string    `json:"id" doc:"name of the command in paths"`
+	Args    []string  `json:"args"`
+	Started time.Time `json:"started"`
+	Ended   bool      `json:"ended"`
+}
+
+// Types of events.
+const (
+	EventOutput    = "output"
+	EventEnd       = "end"
+	EventError     = "error"
+	EventHeartbeat = "heartbeat"
+)
+
+// Event is a line of the stream of a command's events. The last one has the type end or error.
+type Event struct {
+	Type   string           `json:"type" enum:"output,end,error,heartbeat"`
+	Stream string           `json:"stream,omitempty" enum:"stdout,stderr" doc:"of output"`
+	Offset int64            `json:"offset,omitempty" doc:"position of data in its stream, in bytes; bytes before it were dropped if there is a gap"`
+	Data   []byte           `json:"data,omitempty" doc:"output in base64"`
+	Result *fumehood.Result `json:"result,omitempty" doc:"of end"`
+	Error  *Error           `json:"error,omitempty"`
+}
+
+// FileInfo describes a file.
+type FileInfo struct {
+	Name     string    `json:"name" doc:"base name"`
+	Path     string    `json:"path,omitempty" doc:"in a walk: relative to its root"`
+	Type     string    `json:"type" enum:"file,directory,symlink,pipe,socket,device,other"`
+	Size     int64     `json:"size,omitempty" doc:"bytes of a regular file"`
+	Mode     int       `json:"mode,omitempty" doc:"permission, set-id and sticky bits"`
+	Modified time.Time `json:"modified,omitzero"`
+	Target   string    `json:"target,omitempty" doc:"of a symbolic link"`
+	UID      int       `json:"uid" doc:"-1 if unknown"`
+	GID      int       `json:"gid" doc:"-1 if unknown"`
+}
+
+// FileInfoOf returns the JSON form of a file's description.
+func FileInfoOf(f fumehood.FileInfo) FileInfo {
+	info := FileInfo{
+		Name: f.Name, Type: "other", Size: f.Size, Mode: int(f.Mode.Perm()), Modified: f.ModTime, Target: f.LinkTarget, UID: f.UID, GID: f.GID,
+	}
+	switch t := f.Mode.Type(); {
+	case t == 0:
+		info.Type = "file"
+	case t&fs.ModeDir != 0:
+		info.Type = "directory"
+	case t&fs.ModeSymlink != 0:
+		info.Type = "symlink"
+	case t&fs.ModeNamedPipe != 0:
+		info.Type = "pipe"
+	case t&fs.ModeSocket != 0:
+		info.Type = "socket"
+	case t&fs.ModeDevice != 0:
+		info.Type = "device"
+	}
+	for bit, mode := range map[fs.FileMode]int{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if f.Mode&bit != 0 {
+			info.Mode |= mode
+		}
+	}
+	return info
+}
+
+// Mode returns permission, set-id and sticky bits as package io/fs has them. Other bits are an error.
+func Mode(mode int) (fs.FileMode, error) {
+	if mode < 0 || mode > 0o7777 {
+		return 0, &fumehood.Error{Op: "read request", Class: fumehood.ErrConfig, Err: errors.New("a mode is not from 0 to 07777 (4095)")}
+	}
+	m := fs.FileMode(mode & 0o777)
+	for bit, is := range map[int]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if mode&bit != 0 {
+			m |= is
+		}
+	}
+	return m, nil
+}

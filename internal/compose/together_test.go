@@ -1,0 +1,66 @@
+package compose
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/filetest"
+)
+
+// An error has the problems of all checks, in the order of the file.
+func TestLoad_together(t *testing.T) {
+	t.Parallel()
+	outside := filepath.Join(t.TempDir(), "outside.env")
+	if err := os.WriteFile(outside, []byte("A=1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filetest.Lay(t, map[string]string{"invalid.env": "A='unended\n", "compose.yaml": `x-fumehood:
+  egress: lan
+  keep_ports: 7
+  unknown: 1
+services:
+  a:
+    image: i
+    env_file: ` + outside + `
+    privileged: true
+    x-default: true
+  b:
+    image: i
+    env_file: none.env
+    label_file: none.labels
+    x-default: true
+    x-local: maybe
+  c:
+    image: i
+    env_file: invalid.env
+    build: {context: ., platforms: [linux/amd64, linux/arm64], secrets: [s]}
+secrets:
+  s: {external: true}
+`})
+	_, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}})
+	if !errors.Is(err, fumehood.ErrFile) {
+		t.Fatal(err)
+	}
+	rest := err.Error()
+	for _, want := range []string{
+		"compose.yaml:2: x-fumehood.egress: wanted", "compose.yaml:3: x-fumehood.keep_ports: wanted true or false", "compose.yaml:4: x-fumehood.unknown: unknown setting",
+		`compose.yaml:8: service "a": ` + outside + " is outside the project's folder",
+		"compose.yaml:9: services.a.privileged: ",
+		`compose.yaml:13: service "b": `, "none.env does not exist",
+		`compose.yaml:14: service "b": `, "none.labels does not exist",
+		"compose.yaml:15: services.b.x-default: service a has it too",
+		"compose.yaml:16: services.b.x-local: wanted true or false",
+		`compose.yaml:19: service "c": `, "invalid.env",
+		"compose.yaml:20: services.c.build.platforms: ", "compose.yaml:20: services.c.build.secrets: s is external",
+	} {
+		_, after, found := strings.Cut(rest, want)
+		if !found {
+			t.Fatalf("%q is missing, or not in order:\n%v", want, err)
+		}
+		rest = after
+	}
+}

@@ -1,0 +1,257 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+// enterCommand counts a command that is about to run. leave must be called at its end.
+func (s *Server) enterCommand() (leave func(), err error) {
+	if n := s.commands.Add(1); n > int64(s.opts.Limits.Commands) {
+		s.commands.Add(-1)
+		return nil, &fumehood.Error{Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", n-1), Hint: "run fewer at a time, or start the server with a higher --max-commands"}
+	}
+	return func() { s.commands.Add(-1) }, nil
+}
+
+type commandInput struct {
+	at
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	Service string `query:"service" doc:"a service of the sandbox; empty means the default one"`
+	User    string `query:"user" doc:"user of the service, unless the command names one"`
+	Body    api.Cmd
+	RawBody []byte
+}
+
+// command finds the sandbox and the service of a request to run a command.
+func (s *Server) command(ctx context.Context, i *commandInput) (l *lease, h *held, svc fumehood.Service, release func(), err error) {
+	if err := checkCaps(&i.Body); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	l, h, release, err = s.box(ctx, i.at)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if svc, err = h.service(i.Service, i.User); err != nil {
+		release()
+		return nil, nil, nil, nil, err
+	}
+	return l, h, svc, release, nil
+}
+
+func (s *Server) run(ctx context.Context, i *commandInput) (*body1[*fumehood.Result], error) {
+	if i.Body.Detach || i.Body.StdinPipe {
+		return nil, bad("detach and stdin_pipe are for commands that are started")
+	}
+	l, _, svc, release, err := s.command(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	res, err := once(ctx, l, i.Key, i.RawBody, resultSize, func(ctx context.Context, _ *call) (*fumehood.Result, error) {
+		leave, err := s.enterCommand()
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		cmd := i.Body.Command()
+		if len(i.Body.Stdin) > 0 {
+			cmd.Stdin = bytes.NewReader(i.Body.Stdin)
+		}
+		return svc.Exec(ctx, cmd)
+	})
+	return &body1[*fumehood.Result]{res}, err
+}
+
+func (s *Server) startCommand(ctx context.Context, i *commandInput) (*body1[*api.Process], error) {
+	l, h, svc, release, err := s.command(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	size := func(*api.Process) int64 { return 4 << 10 }
+	p, err := once(ctx, l, i.Key, i.RawBody, size, func(_ context.Context, c *call) (*api.Process, error) {
+		leave, err := s.enterCommand()
+		if err != nil {
+			return nil, err
+		}
+		cmd := i.Body.Command()
+		if len(i.Body.Stdin) > 0 {
+			cmd.Stdin = bytes.NewReader(i.Body.Stdin)
+		}
+		proc, err := svc.Start(l.life, cmd) // it outlives the request
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		out := newStream()
+		go func() {
+			defer leave()
+			out.pump(s.life, proc, cmd.Detach)
+		}()
+		p := h.add(svc.ServiceInfo().Name, proc, out)
+		c.undo = func(ctx context.Context) error { return p.Kill(ctx) }
+		info := p.describe()
+		return &info, nil
+	})
+	return &body1[*api.Process]{p}, err
+}
+
+// of is the input of requests about a command.
+type of struct {
+	at
+	Process string `path:"process" maxLength:"40" doc:"the command's id"`
+}
+
+// command1 calls f with the command of a request.
+func command1[T any](ctx context.Context, s *Server, o of, f func(*process) (*T, error)) (*T, error) {
+	_, h, release, err := s.box(ctx, o.at)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	p, err := h.process(o.Process)
+	if err != nil {
+		return nil, err
+	}
+	return f(p)
+}
+
+// done adapts a call without a result.
+func done(err error) (*struct{}, error) { return nil, err }
+
+type processList struct {
+	Processes []api.Process `json:"processes"`
+}
+
+// reads gives a handler the request's body as a stream.
+type reads struct {
+	stream io.Reader
+	size   int64 // -1 if unknown
+}
+
+// Resolve implements huma.Resolver.
+func (r *reads) Resolve(c huma.Context) []error {
+	r.stream, r.size = c.BodyReader(), -1
+	if length, err := strconv.ParseInt(c.Header("Content-Length"), 10, 64); err == nil {
+		r.size = length
+	}
+	return nil
+}
+
+func (s *Server) registerCommands() {
+	const box, process = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
+	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, s.run)
+	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, s.startCommand)
+	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, func(ctx context.Context, i *in) (*body1[processList], error) {
+		_, h, release, err := s.box(ctx, i.at)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		svc, err := h.service(i.Service, "")
+		if err != nil {
+			return nil, err
+		}
+		return &body1[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
+	})
+	register(s, op{http.MethodGet, process, "get-command", "Describe a command", "Commands"}, func(ctx context.Context, o *of) (*body1[api.Process], error) {
+		return command1(ctx, s, *o, func(p *process1) (*body1[api.Process], error) { return &body1[api.Process]{p.describe()}, nil })
+	})
+	register(s, op{http.MethodGet, process + "/result", "wait-command", "Wait for a command's end", "Commands"}, func(ctx context.Context, o *of) (*body1[*fumehood.Result], error) {
+		return command1(ctx, s, *o, func(p *process1) (*body1[*fumehood.Result], error) {
+			res, err := p.Wait(ctx)
+			return &body1[*fumehood.Result]{res}, err
+		})
+	})
+	registerStream(s, op{http.MethodGet, process + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, func(ctx context.Context, i *struct {
+		of
+		Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
+		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
+	},
+	) (*huma.StreamResponse, error) {
+		_, h, release, err := s.box(ctx, i.at)
+		if err != nil {
+			return nil, err
+		}
+		p, err := h.process(i.Process)
+		if err != nil {
+			release()
+			return nil, err
+		}
+		return lines(func(send func(any) error) {
+			defer release()
+			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
+		}), nil
+	})
+	register(s, op{http.MethodPost, process + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, func(ctx context.Context, i *struct {
+		of
+		RawBody []byte `contentType:"application/octet-stream"`
+	},
+	) (*struct{}, error) {
+		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) {
+			_, err := p.Write(i.RawBody)
+			return done(err)
+		})
+	})
+	register(s, op{http.MethodDelete, process + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, func(ctx context.Context, o *of) (*struct{}, error) {
+		return command1(ctx, s, *o, func(p *process1) (*struct{}, error) { return done(p.CloseStdin()) })
+	})
+	register(s, op{http.MethodPost, process + "/signal", "signal-command", "Send a signal to a command", "Commands"}, func(ctx context.Context, i *struct {
+		of
+		Body struct {
+			Signal int `json:"signal" minimum:"1" maximum:"64" doc:"Linux number"`
+		}
+	},
+	) (*struct{}, error) {
+		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) { return done(p.Signal(ctx, i.Body.Signal)) })
+	})
+	register(s, op{http.MethodPost, process + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, func(ctx context.Context, i *struct {
+		of
+		Body struct {
+			Rows uint16 `json:"rows"`
+			Cols uint16 `json:"cols"`
+		}
+	},
+	) (*struct{}, error) {
+		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) { return done(p.Resize(ctx, i.Body.Rows, i.Body.Cols)) })
+	})
+	register(s, op{http.MethodPost, process + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, func(ctx context.Context, i *struct {
+		of
+		Body struct{}
+	},
+	) (*struct{}, error) {
+		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) { return done(p.Kill(ctx)) })
+	})
+	register(s, op{http.MethodDelete, process, "forget-command", "Forget an ended command", "Commands"}, func(ctx context.Context, o *of) (*struct{}, error) {
+		_, h, release, err := s.box(ctx, o.at)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		p, err := h.process(o.Process)
+		if err != nil {
+			return nil, err
+		}
+		if !p.Info().Ended {
+			return nil, &fumehood.Error{Op: "forget command", Class: fumehood.ErrConfig, Err: errors.New("it is running"), Hint: "kill it first"}
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.forget(p)
+		return nil, nil
+	})
+}
+
+// process1 is process where its name is taken by a path.
+type process1 = process

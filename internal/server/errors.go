@@ -1,0 +1,100 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+// failure is the body of every answer that is not a success.
+type failure struct {
+	status int
+	Body   api.Error `json:"error"`
+}
+
+func (f *failure) Error() string  { return f.Body.Message }
+func (f *failure) GetStatus() int { return f.status }
+
+// statuses are the HTTP statuses of error codes. Clients tell errors apart by their codes.
+var statuses = map[fumehood.Code]int{
+	fumehood.CodeConfig: http.StatusBadRequest, fumehood.CodeUnavailable: http.StatusNotFound, fumehood.CodeBroken: http.StatusConflict,
+	fumehood.CodeInfrastructure: http.StatusBadGateway, fumehood.CodeLimit: http.StatusTooManyRequests, fumehood.CodeCanceled: http.StatusConflict,
+	fumehood.CodeUnsupported: http.StatusUnprocessableEntity, fumehood.CodeNotStarted: http.StatusUnprocessableEntity,
+	fumehood.CodeProgramNotFound: http.StatusUnprocessableEntity, fumehood.CodeNotExecutable: http.StatusUnprocessableEntity,
+	fumehood.CodeDirNotFound: http.StatusUnprocessableEntity, fumehood.CodeUserNotFound: http.StatusUnprocessableEntity,
+	fumehood.CodeNotFound: http.StatusNotFound, fumehood.CodePermission: http.StatusForbidden, fumehood.CodeTooLarge: http.StatusRequestEntityTooLarge,
+	api.CodeStale: http.StatusGone,
+}
+
+// failed returns an error as an answer.
+func failed(err error) error {
+	var f *failure
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	f = &failure{Body: api.ErrorOf(err)}
+	f.status = statuses[f.Body.Code]
+	if f.status == 0 { // the other errors of file operations
+		f.status = http.StatusConflict
+	}
+	return f
+}
+
+// bad returns an error about a request.
+func bad(format string, a ...any) error {
+	return &fumehood.Error{Op: "read request", Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
+}
+
+// unauthorized returns an error about a request that is not allowed, and how the user may allow it.
+func unauthorized(hint, format string, a ...any) error {
+	return &fumehood.Error{Op: "check request", Class: fumehood.ErrPermission, Err: fmt.Errorf(format, a...), Hint: hint}
+}
+
+// stale returns an error about a lease or key that this server does not have.
+func stale(format string, a ...any) error {
+	return &failure{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: fmt.Sprintf(format, a...), Op: "find lease"}}
+}
+
+// setErrors makes huma's own errors, about requests that do not fit the schema, look like all others. huma has one
+// variable for this.
+var setErrors = sync.OnceFunc(func() {
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		e := api.Error{Code: fumehood.CodeConfig, Op: "read request", Message: message}
+		switch status {
+		case http.StatusRequestEntityTooLarge:
+			e.Code = fumehood.CodeTooLarge
+		case http.StatusInternalServerError:
+			e.Code = fumehood.CodeInfrastructure
+		}
+		var details []string
+		for _, err := range errs {
+			var detail *huma.ErrorDetail
+			switch {
+			case err == nil:
+			case errors.As(err, &detail): // without its value, which could be a secret
+				details = append(details, strings.TrimPrefix(detail.Location+": ", ": ")+detail.Message)
+			default:
+				details = append(details, err.Error())
+			}
+		}
+		if len(details) > 0 {
+			e.Message += ": " + strings.Join(details, "; ")
+		}
+		return &failure{status: status, Body: e}
+	}
+})
+
+// fail writes an error outside of the API's own handlers.
+func fail(w http.ResponseWriter, f *failure) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	_ = json.NewEncoder(w).Encode(f) // the client may be gone
+}

@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+// silence is how long the sender of a body may send nothing, and the reader of an answer may read nothing.
+const silence = 30 * time.Second
+
+type targetKey struct{}
+
+// target returns the path and query of the request.
+func target(ctx context.Context) string {
+	t, _ := ctx.Value(targetKey{}).(string)
+	return t
+}
+
+// guard lets only requests through that are for this server, from no web page, and with its token. It bounds bodies in
+// size and time, and logs.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		answer := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+		defer func() {
+			s.metrics.request(answer.status)
+			// The path has names of sandboxes and leases, which are secrets, and the query paths of files.
+			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request", "method", r.Method, "route", r.Pattern, "status", answer.status, "took", time.Since(began), "sent", answer.sent)
+		}()
+		if f := s.refuse(r); f != nil {
+			w.Header().Set("Connection", "close") // the body is not read
+			fail(answer, f)
+			return
+		}
+		most := s.opts.Limits.Body
+		if r.Method == http.MethodPut {
+			most = s.opts.Limits.Upload
+		}
+		if r.ContentLength > most {
+			w.Header().Set("Connection", "close")
+			fail(answer, &failure{status: http.StatusRequestEntityTooLarge, Body: api.Error{Code: fumehood.CodeTooLarge, Message: "the request's body is too large", Op: "read request"}})
+			return
+		}
+		r.Body = http.MaxBytesReader(answer, &body{r.Body, answer.control}, most)
+		next.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), targetKey{}, r.Method+" "+r.URL.RequestURI())))
+	})
+}
+
+// refuse returns why a request is refused, or nil.
+func (s *Server) refuse(r *http.Request) *failure {
+	no := func(status int, message string) *failure {
+		return &failure{status: status, Body: api.Error{Code: fumehood.CodePermission, Message: message, Op: "check request"}}
+	}
+	switch site := r.Header.Get("Sec-Fetch-Site"); {
+	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)):
+		return no(http.StatusMisdirectedRequest, "the header Host names another server") // DNS rebinding
+	case r.Header.Get("Origin") != "", site != "" && site != "none":
+		return no(http.StatusForbidden, "requests of web pages are refused")
+	case s.opts.Token != "" && !s.authorized(r.Header.Get("Authorization")):
+		return no(http.StatusUnauthorized, "the bearer token is missing or wrong")
+	}
+	return nil
+}
+
+// authorized compares a token in a time that does not depend on it.
+func (s *Server) authorized(header string) bool {
+	scheme, token, _ := strings.Cut(header, " ")
+	want, got := sha256.Sum256([]byte(s.opts.Token)), sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(want[:], got[:]) == 1
+}
+
+// body reads a request's body, whose sender may not be silent for long.
+type body struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	_ = b.control.SetReadDeadline(time.Now().Add(silence)) // without deadlines, as in some tests, it blocks
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		_ = b.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// answer writes an answer, whose reader may not be silent for long, and remembers what was written.
+type answer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	status  int
+	sent    int64
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	_ = a.control.SetWriteDeadline(time.Now().Add(silence))
+	n, err := a.ResponseWriter.Write(p)
+	a.sent += int64(n)
+	return n, err
+}
+
+func (a *answer) Flush() {
+	_ = a.control.SetWriteDeadline(time.Now().Add(silence))
+	_ = a.control.Flush() // a write reports a broken connection
+}
+
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// op describes an operation of the API.
+type op struct {
+	method, path, id, summary, tag string
+}
+
+// The content types of answers that are not JSON.
+const (
+	typeLines = "application/x-ndjson"
+	typeBytes = "application/octet-stream"
+	typeTar   = "application/x-tar"
+)
+
+// answered are the statuses of failures.
+var answered = []int{
+	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusGone,
+	http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+	http.StatusInternalServerError, http.StatusBadGateway,
+}
+
+// register adds an operation. Its handler's errors become answers.
+func register[I, O any](s *Server, o op, handler func(context.Context, *I) (*O, error)) {
+	huma.Register(s.api, s.operation(o), func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		return out, failed(err)
+	})
+}
+
+// registerStream adds an operation whose answer is a stream of a content type. Lines have the type of item.
+func registerStream[I any](s *Server, o op, contentType string, item any, handler func(context.Context, *I) (*huma.StreamResponse, error)) {
+	operation := s.operation(o)
+	schema := &huma.Schema{Type: huma.TypeString, Format: "binary"}
+	if item != nil {
+		schema = s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(item), true, "")
+	}
+	operation.Responses = map[string]*huma.Response{strconv.Itoa(http.StatusOK): {
+		Description: "OK", Content: map[string]*huma.MediaType{contentType: {Schema: schema}},
+	}}
+	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		out, err := handler(ctx, in)
+		return out, failed(err)
+	})
+}
+
+func (s *Server) operation(o op) huma.Operation {
+	return huma.Operation{
+		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Tags: []string{o.tag}, Errors: answered,
+		MaxBodyBytes: s.opts.Limits.Body, BodyReadTimeout: -1, // the guard has its own
+	}
+}
+
+// lines answers with a stream of JSON values, each on a line and sent at once. write returns when the stream is over, or
+// when send fails.
+func lines(write func(send func(any) error)) *huma.StreamResponse {
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", typeLines)
+		w := c.BodyWriter()
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		write(func(v any) error {
+			err := encoder.Encode(v)
+			if f, ok := w.(http.Flusher); ok && err == nil {
+				f.Flush()
+			}
+			return err
+		})
+	}}
+}

@@ -1,0 +1,221 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+const (
+	// grace is how long a lease outlives its last connection or request.
+	grace = 5 * time.Second
+	// beat is the time between two lines of a connection that holds a lease, and of a command's events.
+	beat = 2 * time.Second
+	// maxLeases limits the leases of a server.
+	maxLeases = 10_000
+)
+
+// lease is what a client holds sandboxes, running commands and answers by. It is held by its open connections and
+// running requests, and ends when there has been none for the grace.
+type lease struct {
+	s  *Server
+	id string // the server's instance, a minus sign, and a secret without one
+	// life ends with the lease. Commands run in it, so that they outlive the requests that started them.
+	life    context.Context //nolint:containedctx // the lease's own
+	cancel  context.CancelCauseFunc
+	removed chan struct{} // closed when all its sandboxes are removed
+
+	mu       sync.Mutex
+	holders  int
+	timer    *time.Timer
+	ended    bool
+	boxes    map[string]*held
+	starting sync.WaitGroup // starts of sandboxes
+	answers
+}
+
+var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCanceled, Err: context.Canceled, Hint: "hold the lease by a connection or heartbeats"}
+
+func (s *Server) newLease() (*lease, error) {
+	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, answers: newAnswers()}
+	l.life, l.cancel = context.WithCancelCause(s.life)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return nil, &fumehood.Error{Op: "open lease", Class: fumehood.ErrUnavailable, Err: http.ErrServerClosed}
+	}
+	if len(s.leases) >= maxLeases {
+		return nil, &fumehood.Error{Op: "open lease", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d leases", maxLeases)}
+	}
+	s.leases[l.id] = l
+	l.timer = time.AfterFunc(grace, l.end)
+	return l, nil
+}
+
+// hold finds a lease and holds it until release is called.
+func (s *Server) hold(id string) (l *lease, release func(), err error) {
+	switch instance, _, _ := strings.Cut(id, "-"); {
+	case id == "":
+		return nil, nil, bad("the header Fumehood-Lease is missing: open a lease by POST /v1/leases")
+	case instance != s.instance:
+		return nil, nil, stale("the lease is not of this server, which may have been restarted")
+	}
+	s.mu.Lock()
+	l = s.leases[id]
+	s.mu.Unlock()
+	if l == nil {
+		return nil, nil, stale("the lease has ended")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return nil, nil, stale("the lease has ended")
+	}
+	l.holders++
+	l.timer.Stop()
+	return l, sync.OnceFunc(l.release), nil
+}
+
+func (l *lease) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders--; l.holders == 0 && !l.ended {
+		l.timer.Reset(grace)
+	}
+}
+
+// end ends the lease: it kills its commands, and removes its sandboxes in the background.
+func (l *lease) end() {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return
+	}
+	l.ended = true
+	l.timer.Stop()
+	l.mu.Unlock()
+	l.cancel(errLeaseEnded)
+	l.s.mu.Lock()
+	delete(l.s.leases, l.id)
+	l.s.mu.Unlock()
+	go l.remove(context.WithoutCancel(l.life))
+}
+
+// remove removes the lease's sandboxes.
+func (l *lease) remove(ctx context.Context) {
+	defer close(l.removed)
+	l.starting.Wait()
+	l.mu.Lock()
+	boxes := l.boxes
+	l.boxes = map[string]*held{}
+	l.mu.Unlock()
+	var all sync.WaitGroup
+	for _, h := range boxes {
+		all.Go(func() {
+			if err := h.close(ctx); err != nil {
+				l.s.opts.Logger.Warn("a sandbox of an ended lease was not removed", "sandbox", h.id, "error", err)
+			}
+			l.s.uncount()
+		})
+	}
+	all.Wait()
+}
+
+type leaseInput struct {
+	Lease string `path:"lease" maxLength:"100" doc:"the lease's id"`
+}
+
+// leased is the input of all requests about sandboxes.
+type leased struct {
+	Lease    string `header:"Fumehood-Lease" doc:"the lease that the request belongs to"`
+	Received string `header:"Idempotency-Received" doc:"comma-separated keys whose answers have arrived, so that the server may drop them"`
+}
+
+// keyed is the input of requests that run once.
+type keyed struct {
+	leased
+	Key string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
+}
+
+// enter returns the request's lease, held until release is called.
+func (s *Server) enter(in leased) (l *lease, release func(), err error) {
+	l, release, err = s.hold(in.Lease)
+	if err == nil && in.Received != "" {
+		l.received(strings.Split(in.Received, ","))
+	}
+	return l, release, err
+}
+
+type body1[T any] struct{ Body T }
+
+func (s *Server) registerLeases() {
+	register(s, op{http.MethodGet, "/v1/version", "get-version", "Describe the server", "Server"}, func(_ context.Context, _ *struct{}) (*body1[api.Version], error) {
+		return &body1[api.Version]{api.Version{Version: s.opts.Version, API: api.Number, Instance: s.instance}}, nil
+	})
+	register(s, op{http.MethodPost, "/v1/leases", "open-lease", "Open a lease", "Leases"}, func(_ context.Context, _ *struct{ Body struct{} }) (*body1[api.Lease], error) {
+		l, err := s.newLease()
+		if err != nil {
+			return nil, err
+		}
+		return &body1[api.Lease]{api.Lease{ID: l.id, Grace: float64(grace / time.Millisecond)}}, nil
+	})
+	register(s, op{http.MethodPost, "/v1/leases/{lease}/renew", "renew-lease", "Send a heartbeat, as any request with the lease is", "Leases"}, func(_ context.Context, in *leaseInput) (*struct{}, error) {
+		_, release, err := s.hold(in.Lease)
+		if err == nil {
+			release()
+		}
+		return nil, err
+	})
+	register(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, func(ctx context.Context, in *leaseInput) (*huma.StreamResponse, error) {
+		l, release, err := s.hold(in.Lease)
+		if err != nil {
+			return nil, err
+		}
+		return lines(func(send func(any) error) {
+			defer release()
+			for send(api.Event{Type: api.EventHeartbeat}) == nil {
+				select {
+				case <-time.After(beat):
+				case <-ctx.Done():
+					return
+				case <-l.life.Done():
+					return
+				}
+			}
+		}), nil
+	})
+	register(s, op{http.MethodDelete, "/v1/leases/{lease}", "end-lease", "End a lease, and return when its sandboxes are removed", "Leases"}, func(ctx context.Context, in *leaseInput) (*struct{}, error) {
+		l, release, err := s.hold(in.Lease)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		l.end()
+		select {
+		case <-l.removed:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, &fumehood.Error{Op: "end lease", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		}
+	})
+	register(s, op{http.MethodDelete, "/v1/leases/{lease}/keys/{key}", "cancel-request", "Cancel a request by its key, and undo what it started. A request that arrives later does not run", "Leases"}, func(ctx context.Context, in *struct {
+		leaseInput
+		Key string `path:"key" maxLength:"200"`
+	},
+	) (*struct{}, error) {
+		l, release, err := s.hold(in.Lease)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+		return nil, l.cancelKey(ctx, in.Key)
+	})
+}

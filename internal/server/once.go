@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+const (
+	// maxHeld is how many bytes of answers a lease holds for repeats. The oldest are dropped first.
+	maxHeld = 64 << 20
+	// maxKeys is how many keys a lease may have whose answers have not been acknowledged.
+	maxKeys = 100_000
+	// remembered is how long an acknowledged key is still known, for a repeat that is under way.
+	remembered = time.Minute
+)
+
+// call is a request with a key.
+type call struct {
+	print  [sha256.Size]byte
+	done   chan struct{} // closed at its end; the fields below do not change afterwards, but for answer
+	cancel context.CancelFunc
+	err    error
+	size   int64
+	// undo takes back what the request started. It is nil if that ended with the request.
+	undo func(context.Context) error
+
+	answer any // nil when it was dropped
+}
+
+// answers are the requests with keys of a lease.
+type answers struct {
+	calls   map[string]*call
+	held    []*call // ended, in the order of their ends
+	bytes   int64   // of held
+	forgets []forget
+}
+
+// forget is a key to forget at a time.
+type forget struct {
+	key string
+	at  time.Time
+}
+
+func newAnswers() answers { return answers{calls: map[string]*call{}} }
+
+var keyRest = regexp.MustCompile(`^-[A-Za-z0-9_-]{1,100}$`)
+
+// checkKey checks that a key belongs to the lease.
+func (l *lease) checkKey(key string) error {
+	if len(key) <= len(l.id) || key[:len(l.id)] != l.id {
+		return stale("the key does not begin with the lease's id: it is of another server or lease")
+	}
+	if !keyRest.MatchString(key[len(l.id):]) {
+		return bad("the key is not the lease's id, a minus sign, and up to 100 letters, digits, minus signs or underscores")
+	}
+	return nil
+}
+
+var errNotAgain = &failure{status: http.StatusGone, Body: api.Error{
+	Code: api.CodeStale, Op: "repeat request", Message: "the request has run, and its answer is no longer held; it does not run again",
+}}
+
+// once runs a request. With a key, the same request runs once: a repeat waits for the first one's end and gets its
+// answer. It then goes on when the client's connection breaks, and is canceled by its key or with the lease. size returns
+// about how many bytes an answer takes. run may set the call's undo.
+func once[T any](ctx context.Context, l *lease, key string, body []byte, size func(*T) int64, run func(context.Context, *call) (*T, error)) (*T, error) {
+	if key == "" {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })()
+		return run(ctx, &call{})
+	}
+	if err := l.checkKey(key); err != nil {
+		return nil, err
+	}
+	print := sha256.Sum256(append([]byte(target(ctx)+"\n"), body...))
+	c, first, err := l.begin(key, print)
+	if err != nil {
+		return nil, err
+	}
+	if first != nil {
+		go func() {
+			defer c.cancel()
+			got, err := run(first, c)
+			l.finish(c, got, got != nil, err, func() int64 { return size(got) })
+		}()
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, &fumehood.Error{Op: "wait for the request", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.err != nil {
+		return nil, c.err
+	}
+	got, ok := c.answer.(*T)
+	if !ok {
+		return nil, errNotAgain
+	}
+	return got, nil
+}
+
+// begin returns the call of a key. For a new one, it also returns the context in which it runs.
+func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first context.Context, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.calls[key]; c != nil {
+		if c.print != print && c.print != [sha256.Size]byte{} {
+			return nil, nil, &failure{status: http.StatusUnprocessableEntity, Body: api.Error{Code: fumehood.CodeConfig, Op: "repeat request", Message: "the key was used for another request"}}
+		}
+		return c, nil, nil
+	}
+	switch {
+	case l.ended:
+		return nil, nil, stale("the lease has ended")
+	case len(l.calls) >= maxKeys:
+		return nil, nil, &fumehood.Error{Op: "run request", Class: fumehood.ErrLimit, Err: errors.New("too many keys are not acknowledged"), Hint: "name keys whose answers have arrived in the header Idempotency-Received"}
+	}
+	c = &call{print: print, done: make(chan struct{})}
+	first, c.cancel = context.WithCancel(l.life)
+	l.calls[key] = c
+	return c, first, nil
+}
+
+// finish records the end of a call.
+func (l *lease) finish(c *call, answer any, valid bool, err error, size func() int64) {
+	if err == nil && valid {
+		c.size = size()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.err = err; err == nil {
+		c.answer = answer
+		l.held, l.bytes = append(l.held, c), l.bytes+c.size
+	}
+	for len(l.held) > 1 && l.bytes > maxHeld {
+		l.drop(l.held[0])
+		l.held = l.held[1:]
+	}
+	close(c.done)
+}
+
+// drop drops the answer of an ended call, which stays known.
+func (l *lease) drop(c *call) {
+	if c.answer != nil {
+		c.answer = nil
+		l.bytes -= c.size
+	}
+}
+
+// received drops the answers of keys, and forgets keys that were acknowledged a while ago.
+func (l *lease) received(keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for _, key := range keys {
+		c := l.calls[key]
+		if c == nil || !ended(c) || c.err == nil && c.answer == nil {
+			continue
+		}
+		l.drop(c)
+		l.forgets = append(l.forgets, forget{key, now.Add(remembered)})
+	}
+	for len(l.forgets) > 0 && now.After(l.forgets[0].at) {
+		delete(l.calls, l.forgets[0].key)
+		l.forgets = l.forgets[1:]
+	}
+	for len(l.held) > 0 && l.held[0].answer == nil {
+		l.held = l.held[1:]
+	}
+}
+
+func ended(c *call) bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// cancelKey cancels the request with a key, waits for its end, and takes back what it started.
+func (l *lease) cancelKey(ctx context.Context, key string) error {
+	if err := l.checkKey(key); err != nil {
+		return err
+	}
+	canceled := &fumehood.Error{Op: "run request", Class: fumehood.ErrCanceled, Err: errors.New("canceled by its key")}
+	c, first, err := l.begin(key, [sha256.Size]byte{})
+	if err != nil {
+		return err
+	}
+	c.cancel()
+	if first != nil {
+		l.finish(c, nil, false, canceled, nil)
+		return nil
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return &fumehood.Error{Op: "cancel request", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+	l.mu.Lock()
+	undo := c.undo
+	c.undo = nil
+	if undo != nil {
+		c.err = canceled
+	}
+	l.drop(c)
+	l.mu.Unlock()
+	if undo == nil {
+		return nil
+	}
+	return undo(context.WithoutCancel(ctx))
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"path"
+	"slices"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
+)
+
+// Permit is what clients may request beyond sandboxes that reach nothing outside. The zero value permits nothing more.
+type Permit struct {
+	// Egress permits networks with access to the outside, and Compose projects, which can have one by their files and
+	// whose builds have one.
+	Egress bool
+	// Unsafe permits what breaks the isolation, and sandboxes without limits.
+	Unsafe bool
+	// Kept permits sandboxes that outlive their lease, and access to all kept ones of this user.
+	Kept bool
+	// HostPaths are folders and files of this machine that clients may name, for mounts and project files.
+	HostPaths []string
+	// Images are patterns of images, as of path.Match. Empty permits every image.
+	Images []string
+}
+
+// check returns an error for a spec that a client may not start. It lowers a default limit to the server's own.
+func (p *Permit) check(spec *fumehood.Spec, limits Limits) error {
+	const unsafe = "start the server with --allow-unsafe"
+	switch {
+	case !p.Unsafe && spec.AllowUnsafe:
+		return unauthorized(unsafe, "allow_unsafe is not allowed")
+	case !p.Unsafe && spec.Runtime != "":
+		return unauthorized(unsafe, "the runtime is the server's choice")
+	case !p.Unsafe && (spec.Limits.Memory == fumehood.NoLimit || spec.Limits.PIDs == fumehood.NoLimit):
+		return unauthorized(unsafe, "a sandbox without limits is not allowed")
+	case !p.Unsafe && !slices.Contains([]string{"", fumehood.NetworkNone, fumehood.NetworkBridge}, spec.Network.Mode):
+		return unauthorized(unsafe, "the network %q is not the sandbox's own", spec.Network.Mode)
+	case !p.Egress && !spec.Network.IsNone():
+		return unauthorized("start the server with --allow-egress", "a network is not allowed")
+	case !p.Kept && spec.Keep:
+		return unauthorized("start the server with --allow-kept", "kept sandboxes are not allowed")
+	case spec.Keep && spec.TTL <= 0:
+		return bad("a kept sandbox needs a ttl_ms")
+	case spec.Binary != "" || spec.ConfigFile != "":
+		return bad("binary and config_file are for programs on the server's machine")
+	}
+	if most := limits.Memory; most > 0 {
+		switch memory := spec.Limits.Memory; {
+		case memory == 0:
+			spec.Limits.Memory = min(most, fumehood.DefaultMemory)
+		case memory > most || memory == fumehood.NoLimit:
+			return &fumehood.Error{Op: "check request", Class: fumehood.ErrLimit, Err: bad("a sandbox may have %d bytes of memory", most), Hint: "start the server with a higher --max-memory"}
+		}
+	}
+	var paths []string
+	for _, m := range spec.Mounts {
+		paths = append(paths, m.Host)
+	}
+	if c := spec.Compose; c != nil {
+		if err := p.checkProject(c); err != nil {
+			return err
+		}
+		for _, more := range [][]string{c.Files, c.EnvFiles, c.AllowRead, {c.Dir, c.Dockerfile}} {
+			paths = append(paths, more...)
+		}
+	} else if !p.image(spec.Image) {
+		return unauthorized("start the server with another --image", "the image %q is not allowed", spec.Image)
+	}
+	return p.checkPaths(paths)
+}
+
+func (p *Permit) checkProject(c *fumehood.Compose) error {
+	switch {
+	case !p.Egress:
+		return unauthorized("start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
+	case len(p.Images) > 0:
+		return unauthorized("start the server without --image", "Compose projects are not allowed: their images are not known")
+	case !p.Unsafe && c.AllowUnsafe:
+		return unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+	case len(c.HostEnv) > 0:
+		return unauthorized("set env instead", "variables of the server's process are not allowed")
+	}
+	return nil
+}
+
+// image reports whether an image is permitted. Without a name it is the server's default.
+func (p *Permit) image(name string) bool {
+	return name == "" || len(p.Images) == 0 || slices.ContainsFunc(p.Images, func(pattern string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
+}
+
+// checkPaths checks paths of this machine.
+func (p *Permit) checkPaths(paths []string) error {
+	const hint = "start the server with --allow-host-path"
+	paths = slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+	if len(paths) == 0 {
+		return nil
+	}
+	if len(p.HostPaths) == 0 {
+		return unauthorized(hint, "paths of the server's machine are not allowed")
+	}
+	gate, err := hostpath.NewGate("the paths that are allowed", p.HostPaths[0], p.HostPaths[1:]...)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if !gate.Inside(path) {
+			return unauthorized(hint, "the path %q of the server's machine is not allowed", path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+const (
+	// maxProcesses is how many ended commands of a sandbox keep their results, and maxResults how many bytes of output
+	// those may have. The oldest are forgotten first.
+	maxProcesses = 256
+	maxResults   = 64 << 20
+)
+
+// processes are the commands of a sandbox that were started.
+type processes struct {
+	mu    sync.Mutex
+	all   map[string]*process
+	order []*process
+	last  int
+}
+
+// process is a command that was started.
+type process struct {
+	id      string
+	service string
+	fumehood.Process
+	output *stream
+}
+
+func newProcesses() processes { return processes{all: map[string]*process{}} }
+
+func (p *process) describe() api.Process {
+	info := p.Info()
+	return api.Process{ID: p.id, Args: info.Args, Started: info.Started, Ended: info.Ended}
+}
+
+// add lists a command that runs.
+func (h *held) add(service string, proc fumehood.Process, out *stream) *process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	p := &process{id: strconv.Itoa(h.last), service: service, Process: proc, output: out}
+	h.all[p.id] = p
+	h.order = append(h.order, p)
+	var ended []*process
+	size := int64(0)
+	for _, p := range slices.Backward(h.order) {
+		if res := p.output.result(); res != nil {
+			ended, size = append(ended, p), size+resultSize(res)
+			if len(ended) > maxProcesses || size > maxResults && len(ended) > 1 {
+				h.forget(p)
+			}
+		}
+	}
+	return p
+}
+
+// forget removes a command from the list. The caller has the lock.
+func (h *held) forget(p *process) {
+	delete(h.all, p.id)
+	h.order = slices.DeleteFunc(h.order, func(o *process) bool { return o == p })
+}
+
+// process returns a command by its id.
+func (h *held) process(id string) (*process, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.all[id]; p != nil {
+		return p, nil
+	}
+	return nil, &fumehood.Error{Op: "find command " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has none with this id: it was not started, or ended and was forgotten")}
+}
+
+// running returns the commands of a service, in start order.
+func (h *held) list(service string) []api.Process {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := []api.Process{}
+	for _, p := range h.order {
+		if p.service == service {
+			all = append(all, p.describe())
+		}
+	}
+	return all
+}
+
+func resultSize(r *fumehood.Result) int64 {
+	return int64(len(r.Stdout.Bytes)+len(r.Stderr.Bytes)) + 1<<10
+}
+
+const (
+	// window is how many bytes of output a stream holds for readers that come or come back.
+	window = 1 << 20
+	// patience is how long a full window blocks the command while no reader is there: from its start, and after a
+	// connection broke.
+	patience = 5 * time.Second
+)
+
+// stream distributes a command's output. While a reader is there that has not taken what the window holds, the command
+// blocks. Without a reader the oldest output is dropped.
+type stream struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at each change
+	pieces  []piece
+	first   int // number of the first piece held
+	size    int // bytes of pieces
+	next    map[fumehood.Stream]int64
+	readers map[*reader]bool
+	left    time.Time // when the last reader left, or the command started
+	ended   *fumehood.Result
+	err     error // the end, if it is not known how the command ended
+}
+
+type piece struct {
+	stream fumehood.Stream
+	offset int64
+	data   []byte
+}
+
+// reader is a connection that reads a stream. at is the number of its next piece.
+type reader struct{ at int }
+
+func newStream() *stream {
+	return &stream{changed: make(chan struct{}), next: map[fumehood.Stream]int64{}, readers: map[*reader]bool{}, left: time.Now()}
+}
+
+// notify wakes all who wait. The caller has the lock.
+func (s *stream) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *stream) result() *fumehood.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// pump takes the output of a command until its end. Detached commands have no events: their output is followed.
+func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
+	if detached {
+		var both sync.WaitGroup
+		for _, from := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
+			both.Go(func() {
+				for chunk, err := range p.Follow(ctx, from, 0) {
+					if err != nil {
+						return // Wait has the reason
+					}
+					s.add(from, chunk.Offset, chunk.Data, false)
+				}
+			})
+		}
+		both.Wait()
+		res, err := p.Wait(ctx)
+		s.end(res, err)
+		return
+	}
+	for ev, err := range p.Events() {
+		switch {
+		case err != nil:
+			s.end(nil, err)
+		case ev.Result != nil:
+			s.end(ev.Result, nil)
+		default:
+			s.add(ev.Stream, s.position(ev.Stream)+ev.Skipped, ev.Data, true)
+		}
+	}
+}
+
+func (s *stream) position(from fumehood.Stream) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next[from]
+}
+
+func (s *stream) end(res *fumehood.Result, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == nil && s.err == nil {
+		s.ended, s.err = res, err
+		s.notify()
+	}
+}
+
+// add adds output. If block is set, it waits for readers.
+func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next[from] = offset + int64(len(data))
+	if len(data) == 0 {
+		return
+	}
+	for block && s.size > 0 && s.size+len(data) > window && s.awaits() {
+		changed, wait := s.changed, time.Duration(beat)
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-time.After(wait): // the patience may be over
+		}
+		s.mu.Lock()
+	}
+	s.pieces, s.size = append(s.pieces, piece{from, offset, data}), s.size+len(data)
+	for s.size > window && len(s.pieces) > 1 {
+		s.size -= len(s.pieces[0].data)
+		s.pieces[0] = piece{}
+		s.pieces, s.first = s.pieces[1:], s.first+1
+	}
+	s.notify()
+}
+
+// awaits reports whether the oldest piece is for a reader, who is there or may come. The caller has the lock.
+func (s *stream) awaits() bool {
+	for r := range s.readers {
+		if r.at <= s.first {
+			return true
+		}
+	}
+	return len(s.readers) == 0 && time.Since(s.left) < patience
+}
+
+// attach adds a reader.
+func (s *stream) attach() *reader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &reader{at: s.first}
+	s.readers[r] = true
+	return r
+}
+
+func (s *stream) detach(r *reader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.readers, r)
+	s.left = time.Now()
+	s.notify()
+}
+
+// take returns the next piece for a reader, or the end. If there is neither, changed is closed when there may be.
+func (s *stream) take(r *reader) (p piece, ended *fumehood.Result, err error, changed <-chan struct{}) { //nolint:revive // the error is a value here
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.at = max(r.at, s.first)
+	if r.at < s.first+len(s.pieces) {
+		p = s.pieces[r.at-s.first]
+		r.at++
+		s.notify()
+		return p, nil, nil, nil
+	}
+	return piece{}, s.ended, s.err, s.changed
+}
+
+// send sends the output from offsets on, and the end. It returns when that is sent, or the connection or ctx has ended.
+func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send func(any) error) {
+	r := s.attach()
+	defer s.detach(r)
+	for {
+		p, ended, err, changed := s.take(r)
+		switch {
+		case p.data != nil:
+			skip := min(max(from[p.stream]-p.offset, 0), int64(len(p.data)))
+			if p.data = p.data[skip:]; len(p.data) == 0 {
+				continue
+			}
+			if send(api.Event{Type: api.EventOutput, Stream: names[p.stream], Offset: p.offset + skip, Data: p.data}) != nil {
+				return
+			}
+		case ended != nil:
+			_ = send(api.Event{Type: api.EventEnd, Result: ended}) // the client may be gone
+			return
+		case err != nil:
+			e := api.ErrorOf(err)
+			_ = send(api.Event{Type: api.EventError, Error: &e})
+			return
+		default:
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			case <-time.After(beat):
+				if send(api.Event{Type: api.EventHeartbeat}) != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+var names = map[fumehood.Stream]string{fumehood.Stdout: "stdout", fumehood.Stderr: "stderr"}
+
+// checkCaps limits the memory that a command's output takes in the server.
+func checkCaps(c *api.Cmd) error {
+	const most = 64 << 20
+	if c.StdoutCap > most || c.StderrCap > most {
+		return &fumehood.Error{Op: "read request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a result keeps at most %d bytes of a stream", most), Hint: "write to a file, or follow the events"}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood"
+)
+
+// configuration returns the API's configuration.
+func configuration(version string) huma.Config {
+	setErrors()
+	c := huma.DefaultConfig("Fumehood", version)
+	c.CreateHooks = nil // no $schema in answers
+	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "/v1/openapi", "", ""
+	c.RejectUnknownQueryParameters = true
+	c.Info.Description = "Sandboxes for untrusted code. How a program ended is a value, never an error: see Result. Every other answer than a success has an Error."
+	correct(c.Components.Schemas)
+	return c
+}
+
+// correct changes the schemas of types whose JSON differs from their fields: times are numbers of milliseconds, and
+// outputs are texts.
+func correct(schemas huma.Registry) {
+	millis := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeNumber, Description: doc} }
+	for t, more := range map[reflect.Type]map[string]*huma.Schema{
+		reflect.TypeFor[fumehood.Compose](): {
+			"ready_timeout_ms": millis("time until all services are ready"), "pull_timeout_ms": millis("total time of pulls"), "build_timeout_ms": millis("total time of builds"),
+		},
+		reflect.TypeFor[fumehood.Spec]():   {"ttl_ms": millis("how long a kept sandbox stays")},
+		reflect.TypeFor[fumehood.Usage]():  {"user_ms": millis("processor time in user mode"), "system_ms": millis("processor time in the kernel")},
+		reflect.TypeFor[fumehood.Output](): {},
+		reflect.TypeFor[fumehood.Result](): {"duration_ms": millis("from start to end")},
+	} {
+		schemas.Schema(t, true, "")
+		s := schemas.SchemaFromRef("#/components/schemas/" + t.Name())
+		if t == reflect.TypeFor[fumehood.Output]() {
+			s.Properties = map[string]*huma.Schema{
+				"text":      {Type: huma.TypeString, Description: "the output, with U+FFFD for bytes that are not UTF-8"},
+				"base64":    {Type: huma.TypeString, ContentEncoding: "base64", Description: "the output, if it is not UTF-8"},
+				"bytes":     {Type: huma.TypeInteger, Format: "int64", Description: "bytes that the program wrote"},
+				"truncated": {Type: huma.TypeBoolean, Description: "whether the beginning was dropped"},
+			}
+			s.Required = []string{"text", "bytes", "truncated"}
+		}
+		for name, schema := range more {
+			s.Properties[name] = schema
+		}
+		s.PrecomputeMessages()
+	}
+}
+
+// describe completes the document.
+func describe(doc *huma.OpenAPI) {
+	doc.Servers = []*huma.Server{{URL: "http://localhost", Description: "over the server's unix socket"}}
+	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "needed where the server listens on TCP"},
+	}
+	doc.Security = []map[string][]string{{}, {"token": {}}}
+}

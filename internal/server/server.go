@@ -1,0 +1,217 @@
+// Package server serves sandboxes over HTTP: the API of package api under /v1, described by an OpenAPI document that is
+// made from this code. It is thin over the library: what may be done is decided in permit.go, what belongs to whom in
+// lease.go, and that nothing runs twice in once.go.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+// Options configure a server. The zero value of each field but Open is usable.
+type Options struct {
+	// Open opens the provider. It is called when the first sandbox is requested.
+	Open func(ctx context.Context) (fumehood.Provider, error)
+	// Provider is the provider's name. Requests for another one are refused.
+	Provider string
+	// Version is the version of the program.
+	Version string
+	// Token is the bearer token that every request must have. Empty means that none is needed.
+	Token string
+	// Hosts are further values of the header Host that are accepted, beside the names of the loopback.
+	Hosts  []string
+	Permit Permit
+	Limits Limits
+	// Logger logs requests at AccessLevel, by route and without what clients sent. Nil disables the log.
+	Logger      *slog.Logger
+	AccessLevel slog.Level
+}
+
+// Limits bound what the clients with one token may use at the same time. 0 means the default.
+type Limits struct {
+	Sandboxes int   // default 1000
+	Commands  int   // running commands; default 1000
+	Memory    int64 // bytes of a sandbox's memory limit; by default any
+	Body      int64 // bytes of a request's JSON; default 64 MiB
+	Upload    int64 // bytes of an uploaded file or archive; default 4 GiB
+}
+
+func (l Limits) withDefaults() Limits {
+	for value, def := range map[*int64]int64{&l.Body: 64 << 20, &l.Upload: 4 << 30} {
+		if *value == 0 {
+			*value = def
+		}
+	}
+	for value, def := range map[*int]int{&l.Sandboxes: 1000, &l.Commands: 1000} {
+		if *value == 0 {
+			*value = def
+		}
+	}
+	return l
+}
+
+// Server serves the sandboxes of one provider. Make it with New.
+type Server struct {
+	opts     Options
+	instance string // begins with a letter and has no minus sign
+	handler  http.Handler
+	api      huma.API
+
+	opening singleflight.Group
+	opened  atomic.Pointer[fumehood.Provider]
+	// life ends when the server stops. Leases, which outlive requests, end with it.
+	life context.Context //nolint:containedctx // the server's own
+	stop context.CancelFunc
+
+	mu        sync.Mutex
+	leases    map[string]*lease
+	kept      map[string]*held // kept sandboxes, which outlive leases
+	sandboxes int              // started or being started
+	commands  atomic.Int64     // running
+	metrics   metrics
+}
+
+// New returns a server. It runs until Serve ends.
+func New(ctx context.Context, opts Options) *Server {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	opts.Limits = opts.Limits.withDefaults()
+	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}}
+	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	mux := http.NewServeMux()
+	s.api = humago.New(mux, configuration(opts.Version))
+	s.register()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, &failure{status: http.StatusNotFound, Body: api.Error{Code: fumehood.CodeNotFound, Message: "no such path of the API, or not with the method " + r.Method}})
+	})
+	s.handler = s.guard(mux)
+	return s
+}
+
+// Handler returns the server as a handler, for tests.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Instance returns the random name of this server.
+func (s *Server) Instance() string { return s.instance }
+
+// random returns n random bytes in hexadecimal.
+func random(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // it never fails
+	return hex.EncodeToString(b)
+}
+
+func (s *Server) register() {
+	s.registerLeases()
+	s.registerSandboxes()
+	s.registerCommands()
+	s.registerFiles()
+	describe(s.api.OpenAPI())
+}
+
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 5 * time.Minute
+	// stopTime is how long requests may go on when the server stops, after their leases have ended.
+	stopTime = 10 * time.Second
+)
+
+// Serve serves connections of the listener until ctx ends. Then it ends all leases, and closes the provider.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: s.handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.opts.Logger.Handler(), slog.LevelDebug), // mostly connections that clients broke
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+	}
+	err = errors.Join(err, s.close(context.WithoutCancel(ctx)))
+	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if serr := server.Shutdown(rest); serr != nil {
+		_ = server.Close() // what remains are connections of clients that do not read
+	}
+	return err
+}
+
+// close ends all leases and the provider.
+func (s *Server) close(ctx context.Context) error {
+	s.mu.Lock()
+	all := make([]*lease, 0, len(s.leases))
+	for _, l := range s.leases {
+		all = append(all, l)
+	}
+	s.mu.Unlock()
+	s.stop()
+	for _, l := range all {
+		l.end()
+	}
+	for _, l := range all {
+		<-l.removed
+	}
+	if p := s.opened.Load(); p != nil {
+		return (*p).Close(ctx)
+	}
+	return nil
+}
+
+// provider returns the provider, and opens it if it is not open yet. Other requests go on meanwhile.
+func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
+	if p := s.opened.Load(); p != nil {
+		return *p, nil
+	}
+	done := s.opening.DoChan("", func() (any, error) {
+		if p := s.opened.Load(); p != nil {
+			return *p, nil
+		}
+		p, err := s.opts.Open(s.life)
+		if err == nil {
+			s.opened.Store(&p)
+		}
+		return p, err
+	})
+	select {
+	case r := <-done:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(fumehood.Provider), nil
+	case <-ctx.Done():
+		return nil, &fumehood.Error{Op: "open provider", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+}
+
+// isLoopback reports whether the value of a header Host is a name of the loopback, with any port.
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	switch strings.Trim(strings.ToLower(host), "[]") {
+	case "localhost", "127.0.0.1", "::1":
+		return true
+	}
+	return false
+}
