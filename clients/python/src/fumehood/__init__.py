@@ -46,6 +46,7 @@ from ._process import AsyncStream as AsyncStream
 from ._process import AsyncWalk as AsyncWalk
 from ._service import AsyncService as AsyncService
 from ._service import CommandOptions as CommandOptions
+from ._service import Stdin as Stdin
 from ._sync import Client as Client
 from ._sync import Events as Events
 from ._sync import Process as Process

@@ -97,8 +97,11 @@ def decode(data: bytes) -> Any:
 class Answer:
     """An answer whose body is still arriving."""
 
-    def __init__(self, core: Core, connection: Connection, head: _http.Head, deadline: float | None) -> None:
+    def __init__(
+        self, core: Core, connection: Connection, head: _http.Head, deadline: float | None, reusable: bool
+    ) -> None:
         self._core = core
+        self._reusable = reusable
         self._connection: Connection | None = connection
         self._deadline = deadline
         self._left = b""  # the part of a line that has arrived
@@ -119,7 +122,10 @@ class Answer:
             raise
         if not piece:
             self._connection, self.trailers = None, reader.trailers
-            self._core.give(connection)
+            if self._reusable:
+                self._core.give(connection)
+            else:
+                connection.close()
         return piece
 
     async def all(self, limit: int = MAX_ANSWER) -> bytes:
@@ -299,7 +305,7 @@ class Core:
                 reader.feed(await connection.receive(READ, deadline))
             except ConnectionLostError as e:
                 raise broken or e from e
-        return Answer(self, connection, answer, deadline)
+        return Answer(self, connection, answer, deadline, reusable=broken is None)
 
     async def _send_pieces(
         self, connection: Connection, pieces: Iterator[bytes], length: int, deadline: float | None
@@ -366,7 +372,7 @@ class Core:
     async def _hold(self, lease: str) -> None:
         """Hold the lease by an open connection until the client is closed or the lease is gone."""
         attempt = 0
-        while not self._closed:
+        while self._lease == lease:
             try:
                 answer = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold", repeat=True))
                 self._holding = answer
@@ -376,9 +382,8 @@ class Core:
             except (ConnectionLostError, ProtocolError):
                 pass
             except FumehoodError as e:
-                if not self._closed:
-                    log.warning("the lease is gone, and with it its sandboxes: %s", e)
                 if self._lease == lease:
+                    log.warning("the lease is gone, and with it its sandboxes: %s", e)
                     self._lease = ""  # the next sandbox opens another
                 return
             await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])

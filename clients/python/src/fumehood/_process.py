@@ -137,12 +137,21 @@ class AsyncEvents(Iterating[Event]):
                     raise
                 await core.io.sleep(0.05)
                 continue
-            event = self._parse(Fields(decode(line)))
+            event = self._parse(self._answer, Fields(decode(line)))
+            if isinstance(event, End):
+                await self._finish(self._answer)
             if event is not None:
                 return event
         return None
 
-    def _parse(self, f: Fields) -> Event | None:
+    async def _finish(self, answer: Answer) -> None:
+        """Read the rest of an answer, which is its end, so that its connection can be used again."""
+        self._answer = None
+        with contextlib.suppress(ConnectionLostError):
+            await answer.read()
+        answer.close()
+
+    def _parse(self, answer: Answer, f: Fields) -> Event | None:
         kind = f.text("type")
         if kind == "end":
             self._ended = True
@@ -157,6 +166,7 @@ class AsyncEvents(Iterating[Event]):
             return Chunk("stdout" if stream == "stdout" else "stderr", data, offset, max(skipped, 0))
         if kind == "error":
             self._ended = True
+            answer.close()
             raise from_json(f.object("error").raw)
         return None  # a heartbeat, or an event of a later server
 
@@ -216,6 +226,7 @@ class AsyncWalk(Iterating[FileInfo]):
             return None
         info = FileInfo.parse(Fields(decode(line)))
         if info.error is not None and not info.path:
+            self._answer.close()
             raise info.error
         return info
 

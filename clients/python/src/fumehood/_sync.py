@@ -12,11 +12,11 @@ from ._async import AsyncClient, AsyncSandbox
 from ._io import IO, BlockingIO, finish
 from ._launch import START
 from ._process import AsyncProcess, Iterating
-from ._service import AsyncService, CommandOptions
+from ._service import AsyncService
 from ._types import Event, FileInfo, ProcessInfo, SandboxInfo, ServiceInfo
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,6 +44,16 @@ def _wrapping(
         return wrap(finish(method(self._async, *args, **kwargs)))
 
     return blocking
+
+
+def _direct(method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U]) -> Callable[Concatenate[Any, P], U]:
+    """Return a method that does not wait, as one whose result is wrapped."""
+
+    @functools.wraps(method)
+    def direct(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
+        return wrap(method(self._async, *args, **kwargs))
+
+    return direct
 
 
 class _Blocking(Generic[A]):
@@ -109,10 +119,7 @@ class Process(_Blocking[AsyncProcess]):
         """The command's name in the server."""
         return self._async.id
 
-    @functools.wraps(AsyncProcess.events)
-    def events(self, *, stdout: int = 0, stderr: int = 0) -> Events:
-        return Events(self._async.events(stdout=stdout, stderr=stderr))
-
+    events = _direct(AsyncProcess.events, Events)
     wait = _blocking(AsyncProcess.wait)
     write = _blocking(AsyncProcess.write)
     close_stdin = _blocking(AsyncProcess.close_stdin)
@@ -144,18 +151,9 @@ class Service:
         """The service."""
         return self._async.service_info
 
-    @functools.wraps(AsyncService.stream)
-    def stream(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> Stream:
-        return Stream(self._async.stream(args, **options))
-
-    @functools.wraps(AsyncService.as_user)
-    def as_user(self, user: str) -> Service:
-        return Service(self._async.as_user(user))
-
-    @functools.wraps(AsyncService.walk)
-    def walk(self, path: str = ".") -> Walk:
-        return Walk(self._async.walk(path))
-
+    stream = _direct(AsyncService.stream, Stream)
+    as_user = _direct(AsyncService.as_user, lambda found: Service(found))
+    walk = _direct(AsyncService.walk, Walk)
     run = _blocking(AsyncService.run)
     start = _wrapping(AsyncService.start, Process)
     processes = _wrapping(AsyncService.processes, lambda found: [Process(each) for each in found])
@@ -194,10 +192,7 @@ class Sandbox(Service):
         """The sandbox."""
         return self._async.info
 
-    @functools.wraps(AsyncSandbox.service)
-    def service(self, name: str) -> Service:
-        return Service(self._async.service(name))
-
+    service = _direct(AsyncSandbox.service, Service)
     close = _blocking(AsyncSandbox.close)
     logs = _blocking(AsyncSandbox.logs)
 
