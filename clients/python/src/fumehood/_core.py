@@ -399,7 +399,7 @@ class Core:
         lease, self._lease = self._lease, ""
         try:
             if lease:
-                await self.call(Request("DELETE", f"/v1/leases/{segment(lease)}", repeat=True))
+                await self.call(Request("DELETE", f"/v1/leases/{segment(lease)}"))  # it ends by itself otherwise
         except FumehoodError as e:
             log.debug("ending the lease: %s", e)
         finally:
