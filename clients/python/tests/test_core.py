@@ -71,9 +71,7 @@ class TestCalls(unittest.TestCase):
                 self.assertEqual(got.integer("n"), 1)
 
         def check(fake: Fake) -> None:
-            self.assertEqual(
-                [(g.target, g.connection) for g in fake.got], [("/v1/x", 1), ("/v1/x?n=1", 1), ("/v1/x?n=2", 1)]
-            )
+            self.assertEqual([(g.target, g.connection) for g in fake.got], [(f"/v1/x?n={n}", 1) for n in range(3)])
 
         self.each(lambda got: answer({"n": 1}), use, check)
 
@@ -105,13 +103,14 @@ class TestCalls(unittest.TestCase):
 
     def test_received_keys(self) -> None:
         async def use(core: Core) -> None:
-            await core.call(Request("POST", "/v1/run", body=b"{}", key="a"))
-            await core.call(Request("POST", "/v1/run", body=b"{}", key="b"))
-            await core.call(Request("GET", "/v1/x"))
-            await core.call(Request("GET", "/v1/x"))
+            await core.call(Request("POST", "/v1/run", body=b"{}", lease="l", key="a"))
+            await core.call(Request("GET", "/v1/version"))  # without a lease
+            await core.call(Request("POST", "/v1/run", body=b"{}", lease="l", key="b"))
+            await core.call(Request("GET", "/v1/x", lease="l"))
+            await core.call(Request("GET", "/v1/x", lease="l"))
 
         def check(fake: Fake) -> None:
-            self.assertEqual([g.fields.get("idempotency-received") for g in fake.got], [None, "a", "b", None])
+            self.assertEqual([g.fields.get("idempotency-received") for g in fake.got], [None, None, "a", "b", None])
 
         self.each(lambda got: answer(), use, check)
 
