@@ -145,7 +145,6 @@ class AsyncClient:
         allow_unsafe: bool = False,
         keep: bool = False,
         ttl: float = 0,
-        provider: str = "",
         timeout: float | None = None,
     ) -> AsyncSandbox:
         """Start a sandbox from an image or a Compose project, and return when commands can run in it.
@@ -174,7 +173,7 @@ class AsyncClient:
             keep=keep,
             ttl_ms=millis(ttl),
         )
-        request = Request("POST", "/v1/sandboxes", {"provider": provider}, body=encode(spec))
+        request = Request("POST", "/v1/sandboxes", body=encode(spec))
         return AsyncSandbox(core, SandboxInfo.parse(await core.keyed(request, deadline)), request.lease)
 
     async def sandboxes(self) -> list[SandboxInfo]:
