@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import ssl
@@ -13,9 +14,15 @@ from pathlib import Path
 from unittest import mock
 
 import fumehood
-from fumehood import Client
+from fumehood import AsyncClient, Client
 from tests.fake import Fake, answer
 from tests.real import BINARY, WAITS, needs_server
+
+try:
+    import anyio  # noqa: F401
+    import trio
+except ImportError:
+    trio = None  # type: ignore[assignment]
 
 TOKEN = "a-token-of-the-test"
 
@@ -81,10 +88,25 @@ class TestListen(unittest.TestCase):
         with self.assertRaises(fumehood.ConnectionLostError):
             Client(f"https://{address}", token=TOKEN).connect()  # no authority has signed it
         tls = ssl.create_default_context(cafile=cert)
+        data = os.urandom(1 << 20)
         with Client(f"https://{address}", token=TOKEN, tls=tls) as c, c.start() as sb:
-            data = os.urandom(1 << 20)
             sb.write(f"{self.here}/data", data)
             self.assertEqual(sb.read(f"{self.here}/data"), data)
+
+        async def main() -> None:
+            async with AsyncClient(f"https://{address}", token=TOKEN, tls=tls) as c, await c.start() as sb:
+                self.assertEqual(await sb.read(f"{self.here}/data"), data)
+
+        asyncio.run(main())
+        if trio:
+            trio.run(main)
+
+
+class TestImport(unittest.TestCase):
+    def test_standard_library_only(self) -> None:
+        source = Path(fumehood.__file__).parent.parent
+        code = f"import sys; sys.path.insert(0, {str(source)!r}); import fumehood; fumehood.Client"
+        subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)  # -S: no site-packages
 
 
 class TestVersions(unittest.TestCase):

@@ -7,7 +7,7 @@ import contextlib
 import select
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ._errors import ConfigError, ConnectionLostError
 from ._io import IO, Address, Connection, Stop, Work, expired, lost, remaining, unreachable
@@ -40,8 +40,7 @@ class _Stream(Connection, asyncio.Protocol):
         return sock.fileno() if sock else -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._pieces.append(data)

@@ -92,17 +92,17 @@ class AsyncClient:
             return core
         if self._closed:
             raise UnavailableError("client: closed")
-        if self._io is None:
-            self._io = self._new_io()
-        if self._opening is None:
-            self._opening = self._io.lock()
+        if self._io is None or self._opening is None:
+            self._use(running_io())
+        assert self._io and self._opening
         async with self._opening:
             if self._opened is None:
                 self._opened = await self._open(self._io)
             return self._opened
 
-    def _new_io(self) -> IO:
-        return running_io()
+    def _use(self, io: IO) -> None:
+        """Set the I/O of the client."""
+        self._io, self._opening = io, io.lock()
 
     async def _open(self, io: IO) -> Core:
         hello: Fields | None = None

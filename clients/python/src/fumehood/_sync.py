@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ._async import AsyncClient, AsyncSandbox
-from ._io import IO, BlockingIO, finish
+from ._io import BlockingIO, finish
 from ._launch import START
 from ._process import AsyncProcess, Iterating
 from ._service import AsyncService
@@ -64,11 +64,6 @@ class _Blocking(Generic[A]):
 
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "", 1)
-
-
-class _Client(AsyncClient):
-    def _new_io(self) -> IO:
-        return BlockingIO()
 
 
 class Iteration(_Blocking[Iterating[T]], Generic[T]):
@@ -209,7 +204,10 @@ class Client:
         env: Mapping[str, str] | None = None,
         timeout: float = START,
     ) -> None:
-        self._async = _Client(url, token=token, tls=tls, binary=binary, arguments=arguments, env=env, timeout=timeout)
+        self._async = AsyncClient(
+            url, token=token, tls=tls, binary=binary, arguments=arguments, env=env, timeout=timeout
+        )
+        self._async._use(BlockingIO())
 
     def __enter__(self) -> Client:
         self.connect()

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ._errors import FumehoodError, ProtocolError, from_json
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 JSON = dict[str, Any]
 Outcome = Literal["exited", "signaled", "timed-out", "out-of-memory", "lost"]
