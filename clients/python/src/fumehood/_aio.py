@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import select
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from ._errors import ConfigError, ConnectionLostError
-from ._io import IO, Address, Connection, Stop, Work, expired, lost, remaining, unreachable
+from ._io import IO, READ, Address, Connection, Stop, Work, expired, lost, remaining, unreachable
 
 T = TypeVar("T")
 
@@ -55,6 +56,11 @@ class _Stream(Connection, asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        if exc is not None and self._transport and not self._transport.get_extra_info("sslcontext"):
+            # A write failed. asyncio then drops what has arrived, such as why the server refuses the body.
+            with contextlib.suppress(OSError):
+                while data := os.read(self.fileno(), READ):
+                    self._pieces.append(data)
         self._ended, self._error, self._transport = True, exc, None
         _wake(self._readable)
         _wake(self._writable)
