@@ -358,16 +358,16 @@ class Core:
 
     async def lease(self, deadline: float | None = None) -> str:
         """Return the lease under which sandboxes are created and commands run. The first call opens it."""
-        if self._lease:
-            return self._lease
+        if lease := self._lease:  # another thread may change it
+            return lease
         async with self._opening:
-            if not self._lease:
-                self.check()
-                opened = await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)
-                lease = opened.text("id")
-                self._lease = lease
-                self._holder = self.io.spawn(lambda: self._hold(lease))
-            return self._lease
+            if lease := self._lease:
+                return lease
+            self.check()
+            opened = (await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).text("id")
+            self._lease = opened
+            self._holder = self.io.spawn(lambda: self._hold(opened))
+            return opened
 
     async def _hold(self, lease: str) -> None:
         """Hold the lease by an open connection until the client is closed or the lease is gone."""
