@@ -358,10 +358,12 @@ class Core:
 
     async def lease(self, deadline: float | None = None) -> str:
         """Return the lease under which sandboxes are created and commands run. The first call opens it."""
-        if lease := self._lease:  # another thread may change it
+        lease = self._lease  # another thread may change it
+        if lease:
             return lease
         async with self._opening:
-            if lease := self._lease:
+            lease = self._lease
+            if lease:
                 return lease
             self.check()
             opened = (await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).text("id")
