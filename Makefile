@@ -13,7 +13,8 @@ export FUMEHOOD_TIER
 .DEFAULT_GOAL := help
 .PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
 	test-all-mutants \
-	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean
+	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean \
+	test-client check-python test-python lock-python wheel test-wheel
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +39,7 @@ test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
 test: images guest ## test everything against a Docker Engine: before a push
 	@$(GO) build ./... && $(GO) build -race ./... # otherwise tests that build programs would wait for these builds
 	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 30m ./provider/docker ./...
+	@$(MAKE) --no-print-directory test-client
 
 test-all: ## run everything, in parts that also run alone: after a change of guest, wire, engine, cleanup or Compose
 	@GO=$(GO) scripts/test-all
@@ -64,6 +66,24 @@ test-all-mutants: mutants ## part of test-all: check that the tests catch every 
 
 mutants: images guest ## apply each defect of testdata/mutants in turn; a test must fail
 	@GO=$(GO) scripts/mutants
+
+test-client: build images ## test the Python client with the python3 on the PATH; needs no package index
+	@FUMEHOOD_BINARY=$(CURDIR)/bin/fumehood PYTHONPATH=clients/python/src python3 -m unittest discover -q -s clients/python -t clients/python
+
+check-python: ## check the Python client: mypy, ruff check, ruff format
+	@scripts/python check
+
+test-python: build images ## test the Python client on Python 3.10 to 3.13, where they are installed; with CI set, on the default alone
+	@GO=$(GO) scripts/python test
+
+wheel: guest ## build wheels and the sdist of the Python client in clients/python/dist, with the program inside, and check them
+	@GO=$(GO) scripts/python wheel $(PLATFORM)
+
+test-wheel: images ## install this machine's wheel into an empty environment without a network, and use it
+	@scripts/python install
+
+lock-python: ## write clients/python/requirements/dev.txt from dev.in
+	@scripts/python lock
 
 precommit: ## format, vet and lint the changed packages, in a few seconds
 	@GO=$(GO) scripts/precommit

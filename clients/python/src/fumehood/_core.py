@@ -1,0 +1,418 @@
+"""Calls of the server: connections that are used again, repeats that never run anything twice, the lease.
+
+Everything here is a coroutine over an IO, see _io: written once for blocking code, asyncio and trio.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from . import _http
+from ._errors import (
+    ConfigError,
+    ConnectionLostError,
+    ForkError,
+    FumehoodError,
+    InfrastructureError,
+    ProtocolError,
+    RequestTimeoutError,
+    TooLargeError,
+    UnavailableError,
+    from_json,
+)
+from ._io import BULK, IO, READ, Address, Connection, Stop
+from ._launch import Server, forks
+from ._types import JSON, Fields
+from ._version import __version__
+
+log = logging.getLogger("fumehood")
+
+MAX_ANSWER = 192 << 20  # bytes of an answer that is held in memory
+MAX_LINE = 64 << 20  # bytes of a line of a stream
+MAX_ERROR = 1 << 20  # bytes of an error's body
+IDLE = 64  # connections that are kept open without a use
+PATIENCE = 5.0  # seconds for which a lost call is repeated: as long as a lease outlives its connection
+CANCEL = 5.0  # seconds that the cancellation of a call may take
+ACKNOWLEDGED = 32  # keys that one request acknowledges
+
+_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each repeat; the last one goes on
+
+Value = str | int | bool | None
+
+
+@dataclass
+class Request:
+    """A request as plain data."""
+
+    method: str
+    path: str
+    query: Mapping[str, Value] = field(default_factory=dict)  # values that are None, False or "" are left out
+    body: bytes | None = None
+    pieces: Iterator[bytes] | None = None  # instead of body; such a request is sent once
+    length: int = -1  # bytes of pieces; -1 if unknown
+    content: str = "application/json"
+    lease: str = ""
+    key: str = ""  # the server runs requests with the same key once
+    repeat: bool = False  # may be sent again without a key
+
+    @property
+    def target(self) -> str:
+        """The path with the query."""
+        query = {k: v for k, v in self.query.items() if not (v is None or v is False or v == "")}
+        given = {k: "true" if v is True else str(v) for k, v in query.items()}
+        return f"{self.path}?{urlencode(given, quote_via=quote)}" if given else self.path
+
+
+def segment(name: str) -> str:
+    """Return a name as one segment of a path, which it cannot leave."""
+    if name in ("", ".", ".."):
+        raise ConfigError(f"name: invalid: {name!r}")
+    return quote(name, safe="")
+
+
+def encode(body: JSON) -> bytes:
+    """Encode the body of a request."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise ConfigError("request: a text has a lone surrogate, which JSON cannot hold") from None
+
+
+def decode(data: bytes) -> Any:
+    """Decode the body of an answer."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as e:
+        raise ProtocolError("answer: invalid JSON") from e
+
+
+class Answer:
+    """An answer whose body is still arriving."""
+
+    def __init__(
+        self, core: Core, connection: Connection, head: _http.Head, deadline: float | None, reusable: bool
+    ) -> None:
+        self._core = core
+        self._reusable = reusable
+        self._connection: Connection | None = connection
+        self._deadline = deadline
+        self._left = b""  # the part of a line that has arrived
+        self.head = head
+        self.trailers: dict[str, str] = {}  # the fields after the body, when it has been read to its end
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the body, or none at its end."""
+        connection = self._connection
+        if connection is None:
+            return b""
+        reader = connection.reader
+        try:
+            while (piece := reader.data()) is None:
+                reader.feed(await connection.receive(BULK if reader.left > READ else READ, self._deadline))
+        except BaseException:
+            self.close()
+            raise
+        if not piece:
+            self._connection, self.trailers = None, reader.trailers
+            if self._reusable:
+                self._core.give(connection)
+            else:
+                connection.close()
+        return piece
+
+    async def all(self, limit: int = MAX_ANSWER) -> bytes:
+        """Return the whole body."""
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await self.read():
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                self.close()
+                raise TooLargeError(f"answer: more than {limit} bytes")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def line(self) -> bytes:
+        """Return the next line of the body with its end, or none at the body's end."""
+        pieces = [self._left]
+        while b"\n" not in pieces[-1]:
+            piece = await self.read()
+            if not piece:
+                if any(pieces):
+                    raise ConnectionLostError("stream: it ends within a line")
+                return b""
+            pieces.append(piece)
+            if sum(map(len, pieces)) > MAX_LINE:
+                self.close()
+                raise ProtocolError("stream: a line is too long")
+        line, _, self._left = b"".join(pieces).partition(b"\n")
+        return line + b"\n"
+
+    def close(self) -> None:
+        """Close the connection if the body has not been read to its end."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class Core:
+    """The calls of one client. It may be used by many threads, or by the tasks of one event loop."""
+
+    def __init__(self, io: IO, address: Address, token: str = "", server: Server | None = None) -> None:
+        self.io = io
+        self.address = address
+        self.server = server
+        self._forks = forks.count
+        self._idle: deque[Connection] = deque()
+        self._received: deque[str] = deque()  # keys whose answers have arrived
+        self._common = [("Host", address.authority), ("User-Agent", f"fumehood-python/{__version__}")]
+        if token:
+            self._common.append(("Authorization", f"Bearer {token}"))
+        self._opening = io.lock()
+        self._lease = ""
+        self._holder: Stop | None = None
+        self._holding: Answer | None = None
+        self._closed = False
+
+    # Connections
+
+    async def _take(self, deadline: float | None) -> Connection:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if not connection.stale():
+                return connection
+            connection.close()
+        return await self.io.connect(self.address, deadline)
+
+    def give(self, connection: Connection) -> None:
+        """Take back a connection whose answer has been read."""
+        if connection.reader.reusable and not self._closed and len(self._idle) < IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def check(self) -> None:
+        """Fail if the client cannot be used."""
+        if self._forks != forks.count:
+            raise ForkError("client: used after fork", hint="create a client in the child process")
+        if self._closed:
+            raise UnavailableError("client: closed")
+
+    # Calls
+
+    async def open(self, request: Request, deadline: float | None = None) -> Answer:
+        """Send a request and return its answer, of which the body can be read. An answer of failure is raised."""
+        return (await self._repeat(request, deadline, whole=False))[0]
+
+    async def call(self, request: Request, deadline: float | None = None) -> bytes:
+        """Send a request and return the body of its answer."""
+        _, body = await self._repeat(request, deadline, whole=True)
+        if request.key:
+            self._received.append(request.key)
+        return body
+
+    async def _repeat(self, request: Request, deadline: float | None, whole: bool) -> tuple[Answer, bytes]:
+        """Send a request, and again if the connection breaks and it may be repeated."""
+        self.check()
+        attempt, failing = 0, 0.0
+        while True:
+            began = time.monotonic()
+            try:
+                answer = await self._once(request, deadline)
+                return answer, await answer.all() if whole else b""
+            except ConnectionLostError as e:
+                now = time.monotonic()
+                if attempt == 0 or now - began > PATIENCE:
+                    attempt, failing = 0, now
+                if self.server is not None and self.server.ended:
+                    raise UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
+                if not (request.key or request.repeat) or request.pieces is not None or now - failing > PATIENCE:
+                    raise
+                await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+                attempt += 1
+                log.debug("repeating %s %s: %s", request.method, request.path, e)
+
+    async def json(self, request: Request, deadline: float | None = None) -> Fields:
+        """Send a request and return the JSON object of its answer."""
+        return Fields(decode(await self.call(request, deadline)))
+
+    async def _once(self, request: Request, deadline: float | None) -> Answer:
+        fields = list(self._common)
+        length = None
+        if request.body is not None or request.pieces is not None:
+            length = len(request.body) if request.body is not None else request.length
+            fields.append(("Content-Type", request.content))
+        elif request.method not in ("GET", "HEAD"):
+            length = 0
+        if request.lease:
+            fields.append(("Fumehood-Lease", request.lease))
+        if request.key:
+            fields.append(("Idempotency-Key", request.key))
+        received = self._acknowledged(fields) if request.lease else []
+        try:
+            head = _http.head(request.method, request.target, fields, length)
+        except ValueError as e:
+            raise ConfigError(f"request: {e}") from None
+        connection = await self._take(deadline)
+        try:
+            answer = await self._send(connection, request, head, deadline)
+        except BaseException:
+            connection.close()
+            self._received.extend(received)
+            raise
+        if answer.head.status >= 300:
+            raise await self._failure(answer)
+        return answer
+
+    def _acknowledged(self, fields: list[tuple[str, str]]) -> list[str]:
+        received: list[str] = []
+        while self._received and len(received) < ACKNOWLEDGED:
+            try:
+                received.append(self._received.popleft())
+            except IndexError:  # another thread was faster
+                break
+        if received:
+            fields.append(("Idempotency-Received", ",".join(received)))
+        return received
+
+    async def _send(self, connection: Connection, request: Request, head: bytes, deadline: float | None) -> Answer:
+        reader = connection.reader
+        reader.begin(request.method)
+        broken: ConnectionLostError | None = None
+        try:
+            if request.body is not None and len(request.body) > READ:
+                await connection.send(head, deadline)
+                await connection.send(request.body, deadline)
+            else:
+                await connection.send(head + (request.body or b""), deadline)
+            if request.pieces is not None:
+                await self._send_pieces(connection, request.pieces, request.length, deadline)
+        except ConnectionLostError as e:
+            broken = e  # the server may have refused the body, and said so
+        while (answer := reader.head()) is None:
+            try:
+                reader.feed(await connection.receive(READ, deadline))
+            except ConnectionLostError as e:
+                raise broken or e from e
+        return Answer(self, connection, answer, deadline, reusable=broken is None)
+
+    async def _send_pieces(
+        self, connection: Connection, pieces: Iterator[bytes], length: int, deadline: float | None
+    ) -> None:
+        sent = 0
+        while piece := await self.io.thread(lambda: next(pieces, b"")):
+            sent += len(piece)
+            if 0 <= length < sent:
+                break
+            await connection.send(_http.chunk(piece) if length < 0 else piece, deadline)
+        if length < 0:
+            await connection.send(_http.LAST_CHUNK, deadline)
+        elif sent != length:
+            raise ConfigError(f"upload: the source has another size than the {length} bytes that it should have")
+
+    async def _failure(self, answer: Answer) -> FumehoodError:
+        """Return the error that an answer of failure describes."""
+        status = answer.head.status
+        try:
+            body = decode(await answer.all(MAX_ERROR))
+        except (ProtocolError, TooLargeError):
+            return InfrastructureError(f"the server answered with status {status}, without an error", status=status)
+        return from_json(body.get("error", body) if isinstance(body, dict) else None, status)
+
+    # Keys and the lease
+
+    async def keyed(self, request: Request, deadline: float | None = None) -> Fields:
+        """Send a request that runs once, however often it is sent. If the caller gives up, it is canceled."""
+        request.lease = request.lease or await self.lease(deadline)
+        request.key = self.key(request.lease)
+        try:
+            return await self.json(request, deadline)
+        except BaseException as e:
+            if not isinstance(e, FumehoodError) or isinstance(e, RequestTimeoutError):
+                await self.io.shielded(lambda: self._cancel(request))
+            raise
+
+    @staticmethod
+    def key(lease: str) -> str:
+        """Return a new key."""
+        return f"{lease}-{secrets.token_hex(12)}"
+
+    async def _cancel(self, request: Request) -> None:
+        """Cancel what a request started, if anything."""
+        try:
+            cancel = Request("DELETE", f"/v1/leases/{segment(request.lease)}/keys/{segment(request.key)}", repeat=True)
+            await self.call(cancel, time.monotonic() + CANCEL)
+        except FumehoodError as e:
+            log.debug("canceling %s %s: %s", request.method, request.path, e)
+
+    async def lease(self, deadline: float | None = None) -> str:
+        """Return the lease under which sandboxes are created and commands run. The first call opens it."""
+        if self._lease:
+            return self._lease
+        async with self._opening:
+            if not self._lease:
+                self.check()
+                opened = await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)
+                lease = opened.text("id")
+                self._lease = lease
+                self._holder = self.io.spawn(lambda: self._hold(lease))
+            return self._lease
+
+    async def _hold(self, lease: str) -> None:
+        """Hold the lease by an open connection until the client is closed or the lease is gone."""
+        attempt = 0
+        while self._lease == lease:
+            try:
+                answer = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold", repeat=True))
+                self._holding = answer
+                attempt = 0
+                while await answer.read():
+                    pass
+            except (ConnectionLostError, ProtocolError):
+                pass
+            except FumehoodError as e:
+                if self._lease == lease:
+                    log.warning("the lease is gone, and with it its sandboxes: %s", e)
+                    self._lease = ""  # the next sandbox opens another
+                return
+            await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+            attempt += 1
+
+    async def close(self) -> None:
+        """End the lease, which removes its sandboxes, close the connections, and stop a server of our own."""
+        if self._closed:
+            return
+        if self._forks != forks.count:
+            self._closed = True
+            return
+        lease, self._lease = self._lease, ""
+        try:
+            if lease:
+                await self.call(Request("DELETE", f"/v1/leases/{segment(lease)}"))  # it ends by itself otherwise
+        except FumehoodError as e:
+            log.debug("ending the lease: %s", e)
+        finally:
+            self._closed = True
+            await self.io.shielded(self._stop)
+
+    async def _stop(self) -> None:
+        if self._holding is not None:
+            self._holding.close()
+        if self._holder is not None:
+            await self._holder()
+        while self._idle:
+            self._idle.pop().close()
+        await self.io.sleep(0)  # an event loop closes connections in its next round
+        if self.server is not None:
+            await self.io.thread(self.server.stop)

@@ -1,0 +1,236 @@
+"""Commands that run: their events, their input, their end."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ._core import PATIENCE, Answer, Core, Request, decode, segment
+from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
+from ._files import Readable, content
+from ._io import deadline_of
+from ._types import JSON, Chunk, End, Event, Fields, FileInfo, ProcessInfo, Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ._service import AsyncService
+
+log = logging.getLogger("fumehood")
+
+Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
+Progress = Callable[[str], object]
+
+
+T = TypeVar("T")
+
+
+class AsyncProcess:
+    """A command that was started."""
+
+    def __init__(self, service: AsyncService, info: ProcessInfo) -> None:
+        self._service = service
+        self._core = service._core
+        self.info = info
+
+    @property
+    def id(self) -> str:
+        """The command's name in the server."""
+        return self.info.id
+
+    def _request(
+        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Any
+    ) -> Request:
+        path = f"processes/{segment(self.id)}"
+        return self._service._plain(method, f"{path}/{what}" if what else path, body, repeat=repeat, **query)
+
+    async def wait(self, timeout: float | None = None) -> Result:
+        """Wait for the command's end and return how it ended. After timeout seconds the command runs on."""
+        return Result.parse(await self._core.json(self._request("GET", "result", repeat=True), deadline_of(timeout)))
+
+    def events(self, *, stdout: int = 0, stderr: int = 0) -> AsyncEvents:
+        """Iterate over the command's output, from offsets in its streams on, and finally its end.
+
+        A connection that breaks is opened again where the iteration was. Leaving the iteration leaves the command.
+        """
+        return AsyncEvents(self, stdout, stderr)
+
+    async def write(self, data: bytes | bytearray | memoryview | str) -> None:
+        """Write to the command's standard input, which start has left open."""
+        request = self._request("POST", "stdin")
+        request.body, request.content = content(data), "application/octet-stream"
+        await self._core.call(request)
+
+    async def close_stdin(self) -> None:
+        """Close the command's standard input."""
+        await self._core.call(self._request("DELETE", "stdin", repeat=True))
+
+    async def signal(self, signal: int) -> None:
+        """Send a signal by its Linux number. It does nothing if the command has ended."""
+        await self._core.call(self._request("POST", "signal", {"signal": int(signal)}))
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Set the size of the command's terminal in characters."""
+        await self._core.call(self._request("POST", "resize", {"rows": rows, "cols": cols}))
+
+    async def kill(self) -> None:
+        """Kill the command with all its descendants, and wait until they have ended."""
+        await self._core.call(self._request("POST", "kill", {}, repeat=True))
+
+
+class Iterating(abc.ABC, Generic[T]):
+    """An asynchronous iterator and context manager."""
+
+    @abc.abstractmethod
+    async def next(self) -> T | None:
+        """Return the next item, or None after the last one."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """End the iteration."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        item = await self.next()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncEvents(Iterating[Event]):
+    """Iterates over the events of a command."""
+
+    def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
+        self._process = process
+        self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
+        self._answer: Answer | None = None
+        self._ended = False
+
+    async def next(self) -> Event | None:
+        """Return the next event, or None after the last one."""
+        core, failing = self._process._core, 0.0
+        while not self._ended:
+            try:
+                if self._answer is None:
+                    self._answer = await core.open(self._process._request("GET", "events", repeat=True, **self._at))
+                line = await self._answer.line()
+                if not line:
+                    raise ConnectionLostError("events: they ended before the command did")
+            except ConnectionLostError:
+                await self.close()
+                now = time.monotonic()
+                failing = failing or now
+                if now - failing > PATIENCE:
+                    raise
+                await core.io.sleep(0.05)
+                continue
+            event = self._parse(self._answer, Fields(decode(line)))
+            if isinstance(event, End):
+                await self._finish(self._answer)
+            if event is not None:
+                return event
+        return None
+
+    async def _finish(self, answer: Answer) -> None:
+        """Read the rest of an answer, which is its end, so that its connection can be used again."""
+        self._answer = None
+        with contextlib.suppress(ConnectionLostError):
+            await answer.read()
+        answer.close()
+
+    def _parse(self, answer: Answer, f: Fields) -> Event | None:
+        kind = f.text("type")
+        if kind == "end":
+            self._ended = True
+            return End(Result.parse(f.object("result")))
+        if kind == "output":
+            stream = f.text("stream")
+            if stream not in self._at:
+                raise ProtocolError("event: an unknown stream")
+            data, offset = f.data("data"), f.integer("offset")
+            skipped = offset - self._at[stream]
+            self._at[stream] = offset + len(data)
+            return Chunk("stdout" if stream == "stdout" else "stderr", data, offset, max(skipped, 0))
+        if kind == "error":
+            self._ended = True
+            answer.close()
+            raise from_json(f.object("error").raw)
+        return None  # a heartbeat, or an event of a later server
+
+    async def close(self) -> None:
+        """Stop the iteration."""
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.close()
+
+
+class AsyncStream(Iterating[Event]):
+    """Runs a command and iterates over its events. Leaving it early kills the command."""
+
+    def __init__(self, starting: Callable[[], Coroutine[Any, Any, AsyncProcess]]) -> None:
+        self._starting = starting
+        self._process: AsyncProcess | None = None
+        self._events: AsyncEvents | None = None
+        self._ended = False
+
+    async def next(self) -> Event | None:
+        """Return the next event, or None after the last one."""
+        if self._events is None:
+            self._process = await self._starting()
+            self._events = self._process.events()
+        try:
+            event = await self._events.next()
+        except BaseException:
+            await self.close()
+            raise
+        self._ended = self._ended or event is None or isinstance(event, End)
+        return event
+
+    async def close(self) -> None:
+        """Kill the command if it has not ended."""
+        process, self._process = self._process, None
+        if self._events is not None:
+            await self._events.close()
+        if process is not None and not self._ended:
+            with contextlib.suppress(UnavailableError):
+                await process._core.io.shielded(process.kill)
+
+
+class AsyncWalk(Iterating[FileInfo]):
+    """Iterates over a tree of files."""
+
+    def __init__(self, core: Core, request: Request) -> None:
+        self._core = core
+        self._request = request
+        self._answer: Answer | None = None
+
+    async def next(self) -> FileInfo | None:
+        """Return the next file, or None after the last one."""
+        if self._answer is None:
+            self._answer = await self._core.open(self._request)
+        line = await self._answer.line()
+        if not line:
+            return None
+        info = FileInfo.parse(Fields(decode(line)))
+        if info.error is not None and not info.path:
+            self._answer.close()
+            raise info.error
+        return info
+
+    async def close(self) -> None:
+        """Stop the iteration."""
+        if self._answer is not None:
+            self._answer.close()
