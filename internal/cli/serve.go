@@ -55,7 +55,7 @@ A client may start sandboxes that reach nothing outside. Networks, paths of
 this machine, kept sandboxes and unsafe settings need a flag.`,
 		Example: `  fumehood serve
   curl --unix-socket $XDG_RUNTIME_DIR/fumehood.sock http://localhost/v1/version
-  fumehood serve --listen 127.0.0.1:8420 --token-file token --image 'python:*'`,
+  fumehood serve --listen 127.0.0.1:8420 --token-file token --allow-image 'python:*'`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), o) },
 	}
@@ -71,7 +71,7 @@ this machine, kept sandboxes and unsafe settings need a flag.`,
 	flags.BoolVar(&o.permit.Unsafe, "allow-unsafe", false, "clients may request what breaks the isolation")
 	flags.BoolVar(&o.permit.Kept, "allow-kept", false, "clients may start sandboxes that outlive them, and use all kept ones")
 	flags.StringArrayVar(&o.permit.HostPaths, "allow-host-path", nil, "`path` of this machine that clients may name, with all below it; may be repeated")
-	flags.StringArrayVar(&o.permit.Images, "image", nil, "`pattern` of images that clients may use, such as 'python:*' (default: all); may be repeated")
+	flags.StringArrayVar(&o.permit.Images, "allow-image", nil, "`pattern` of images that clients may use, such as 'python:*' (default: all); may be repeated")
 	flags.IntVar(&o.limits.Sandboxes, "max-sandboxes", 0, "`number` of sandboxes at a time (default 1000)")
 	flags.IntVar(&o.limits.Commands, "max-commands", 0, "`number` of commands at a time (default 1000)")
 	flags.StringVar(&o.memory, "max-memory", "", "highest memory limit of a sandbox, a `size` (default: any)")
@@ -117,7 +117,7 @@ func (o *serveOptions) check() error {
 	}
 	for _, pattern := range o.permit.Images {
 		if _, err := filepath.Match(pattern, ""); err != nil {
-			return usageError("--image %q is not a pattern", pattern)
+			return usageError("--allow-image %q is not a pattern", pattern)
 		}
 	}
 	return nil

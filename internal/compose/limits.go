@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// sizes rejects negative sizes and numbers of CPUs that no machine has. A number too large for an integer becomes negative, and would count as no limit. The
-// swap limit may be -1.
+// sizes rejects negative sizes and numbers of CPUs that no machine has. A number too large for an integer becomes
+// negative, and would count as no limit. The swap limit may be -1.
 func (c *checking) sizes(svc *types.ServiceConfig) {
 	check := func(size types.UnitBytes, keys ...string) {
 		if size < 0 {

@@ -183,42 +183,10 @@ func (l *loading) read() error {
 // it returns is without them.
 func (l *loading) readServiceFiles(project *types.Project) (*types.Project, []refusal) {
 	var refused []refusal
-	refuse := func(service, key string, err error) {
-		at := l.places.find([]string{"services", service, key})
-		refused = append(refused, refusal{at, fmt.Errorf("%s: service %q: %w", at, service, err)})
-	}
 	for _, name := range slices.Sorted(maps.Keys(project.Services)) {
-		svc := project.Services[name]
-		var paths []string
-		for _, path := range svc.LabelFiles {
-			if err := l.checkServiceFile(path, true); err != nil {
-				refuse(name, "label_file", err)
-				continue
-			}
-			paths = append(paths, path)
-		}
-		var files []types.EnvFile
-		for _, f := range svc.EnvFiles {
-			if err := l.checkServiceFile(f.Path, bool(f.Required)); err != nil {
-				refuse(name, "env_file", err)
-				continue
-			}
-			paths, files = append(paths, f.Path), append(files, f)
-		}
-		env := maps.Clone(project.Environment)
-		for k, v := range svc.Environment {
-			if v != nil && len(*v) > len(env[k]) {
-				env[k] = *v
-			}
-		}
-		if err := l.measureFiles(paths, env); err != nil {
-			refuse(name, "env_file", err)
-			continue
-		}
-		svc.EnvFiles = files
-		one := &types.Project{Environment: project.Environment, Services: types.Services{name: svc}}
-		if _, err := one.WithServicesEnvironmentResolved(false); err != nil { // it returns a copy
-			refuse(name, "env_file", err)
+		refused = append(refused, l.checkServiceFiles(project, project.Services[name])...)
+		if n := len(refused); n > 0 && (errors.Is(refused[n-1].err, os.ErrDeadlineExceeded) || errors.Is(refused[n-1].err, errSize)) {
+			break // the next ones would take as long
 		}
 	}
 	if len(refused) > 0 {
@@ -232,6 +200,46 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, []re
 		return project, []refusal{{err: errors.New(l.places.locate(err.Error()))}}
 	}
 	return resolved, nil
+}
+
+// checkServiceFiles checks the files of a service, adds their size to the project's, and parses those with variables.
+func (l *loading) checkServiceFiles(project *types.Project, svc types.ServiceConfig) (refused []refusal) {
+	refuse := func(key string, err error) {
+		at := l.places.find([]string{"services", svc.Name, key})
+		refused = append(refused, refusal{at, fmt.Errorf("%s: service %q: %w", at, svc.Name, err)})
+	}
+	var paths []string
+	for _, path := range svc.LabelFiles {
+		if err := l.checkServiceFile(path, true); err != nil {
+			refuse("label_file", err)
+			continue
+		}
+		paths = append(paths, path)
+	}
+	var files []types.EnvFile
+	for _, f := range svc.EnvFiles {
+		if err := l.checkServiceFile(f.Path, bool(f.Required)); err != nil {
+			refuse("env_file", err)
+			continue
+		}
+		paths, files = append(paths, f.Path), append(files, f)
+	}
+	env := maps.Clone(project.Environment)
+	for k, v := range svc.Environment {
+		if v != nil && len(*v) > len(env[k]) {
+			env[k] = *v
+		}
+	}
+	if err := l.measureFiles(paths, env); err != nil {
+		refuse("env_file", err)
+		return refused
+	}
+	svc.EnvFiles = files
+	one := &types.Project{Environment: project.Environment, Services: types.Services{svc.Name: svc}}
+	if _, err := one.WithServicesEnvironmentResolved(false); err != nil { // it returns a copy
+		refuse("env_file", err)
+	}
+	return refused
 }
 
 // checkServiceFile checks a file of variables or labels before it is read.

@@ -11,24 +11,35 @@ import (
 // leastMasked is the length in bytes of the shortest value that Mask replaces. Shorter ones may occur in any text.
 const leastMasked = 4
 
+// leastLine is the length in bytes of the shortest line of a value that Mask replaces alone.
+const leastLine = 8
+
 // Mask replaces the values of the named variables of this process by their names, such as ${TOKEN}, since the values
 // must not appear in messages and logs. Values of fewer than 4 bytes are not replaced. A value that contains another
-// is replaced as a whole.
+// is replaced as a whole. Builders print a value of several lines line by line, so its lines of 8 bytes or more are
+// replaced too.
 func Mask(names []string, text string) string {
-	type variable struct{ name, value string }
-	var all []variable
+	type part struct{ of, text string }
+	var all []part
 	for _, name := range names {
-		if value := os.Getenv(name); len(value) >= leastMasked {
-			all = append(all, variable{name, value})
+		value := os.Getenv(name)
+		if len(value) < leastMasked {
+			continue
+		}
+		all = append(all, part{name, value})
+		if quoted := strings.Trim(strconv.Quote(value), `"`); quoted != value { // as messages quote it
+			all = append(all, part{name, quoted})
+		}
+		for line := range strings.Lines(value) {
+			if line = strings.TrimSpace(line); len(line) >= leastLine && line != value {
+				all = append(all, part{name, line})
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b variable) int { return cmp.Compare(len(b.value), len(a.value)) })
+	slices.SortStableFunc(all, func(a, b part) int { return cmp.Compare(len(b.text), len(a.text)) })
 	var pairs []string // a replacer prefers earlier pairs at the same place
-	for _, v := range all {
-		pairs = append(pairs, v.value, "${"+v.name+"}")
-		if quoted := strings.Trim(strconv.Quote(v.value), `"`); quoted != v.value { // as messages quote it
-			pairs = append(pairs, quoted, "${"+v.name+"}")
-		}
+	for _, p := range all {
+		pairs = append(pairs, p.text, "${"+p.of+"}")
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
 }

@@ -3,10 +3,10 @@ package compose
 import "testing"
 
 func TestMask(t *testing.T) {
-	for name, value := range map[string]string{"MASK_A": "secret", "MASK_B": "secret-and-more", "MASK_C": "abc", "MASK_D": "", "MASK_E": "more secret", "MASK_F": "two\nlines"} {
+	for name, value := range map[string]string{"MASK_A": "secret", "MASK_B": "secret-and-more", "MASK_C": "abc", "MASK_D": "", "MASK_E": "more secret", "MASK_F": "two\nlines", "MASK_G": "-----BEGIN\nMIIEvQIBADANBg\nab\n"} {
 		t.Setenv(name, value)
 	}
-	names := []string{"MASK_A", "MASK_B", "MASK_C", "MASK_D", "MASK_E", "MASK_F", "MASK_UNSET"}
+	names := []string{"MASK_A", "MASK_B", "MASK_C", "MASK_D", "MASK_E", "MASK_F", "MASK_G", "MASK_UNSET"}
 	for text, want := range map[string]string{
 		"":                                  "",
 		"a secret, abc":                     "a ${MASK_A}, abc",
@@ -14,6 +14,7 @@ func TestMask(t *testing.T) {
 		"secret-and-more secretsecret":      "${MASK_B} ${MASK_A}${MASK_A}",
 		`found "two\nlines"`:                `found "${MASK_F}"`,
 		"found two\nlines":                  "found ${MASK_F}",
+		"key:\n  MIIEvQIBADANBg\n  ab":      "key:\n  ${MASK_G}\n  ab",
 		"no more secret":                    "no ${MASK_E}",
 		"MASK_A=secret; MASK_UNSET=nothing": "MASK_A=${MASK_A}; MASK_UNSET=nothing",
 	} {

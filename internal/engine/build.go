@@ -43,6 +43,9 @@ type Build struct {
 	// BuildKit selects BuildKit as the builder. Secrets are those that its steps can mount, by their ids.
 	BuildKit bool
 	Secrets  map[string][]byte
+
+	// Mask hides values in the steps' names and output, which it gets before they are cut. Nil hides nothing.
+	Mask func(string) string
 }
 
 // Ulimit limits a resource of each process of a build's steps.
@@ -79,7 +82,10 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 		return "", c.translate(err, op)
 	}
 	defer res.Body.Close()
-	out := &buildOutput{report: report}
+	out := &buildOutput{report: report, mask: b.Mask}
+	if out.mask == nil {
+		out.mask = func(text string) string { return text }
+	}
 	for m, err := range messages(res.Body) {
 		if err == nil && m.Error != nil {
 			return "", c.buildFailure(ctx, op, m.Error, m.Error.Code, out)
@@ -141,6 +147,7 @@ const maxPrinted = 2 << 10
 // buildOutput parses the builder's output: the steps, and what they print.
 type buildOutput struct {
 	report  func(step string)
+	mask    func(string) string
 	step    string // the current one: "step 2/3, RUN make"
 	printed string // the end of its output
 	made    struct{ ID string }
@@ -151,7 +158,7 @@ type buildOutput struct {
 func (o *buildOutput) take(text string) {
 	if rest, ok := strings.CutPrefix(text, "Step "); ok {
 		if at, instruction, ok := strings.Cut(rest, " : "); ok {
-			o.step, o.printed = "step "+at+", "+line(instruction), ""
+			o.step, o.printed = "step "+at+", "+line(o.mask(instruction)), ""
 			if !strings.HasPrefix(instruction, "LABEL fumehood.") {
 				o.report(o.step)
 			}
@@ -161,7 +168,7 @@ func (o *buildOutput) take(text string) {
 	if strings.HasPrefix(text, " ---> ") || strings.HasPrefix(text, "Removing intermediate container ") {
 		return // the builder's own messages
 	}
-	o.printed = lastOf(o.printed + text)
+	o.printed = lastOf(o.mask(o.printed + text))
 }
 
 // lastOf returns the end of a step's output that is kept.
@@ -194,7 +201,7 @@ func clean(text string) string {
 // buildFailure returns the error of a build that failed in a step. code is the exit code of the step's program, 0 if
 // none has run.
 func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
-	says := clean(cause{err}.Error())
+	says := out.mask(clean(cause{err}.Error()))
 	if m := buildKitExit.FindStringSubmatch(says); m != nil {
 		code, _ = strconv.Atoi(m[1])
 	}

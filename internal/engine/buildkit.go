@@ -64,7 +64,7 @@ func (o *buildOutput) trace(aux json.RawMessage) {
 	for _, v := range status.GetVertexes() {
 		of := o.vertices[v.GetDigest()]
 		if of == nil {
-			of = &vertex{name: line(v.GetName())}
+			of = &vertex{name: line(o.mask(v.GetName()))}
 			o.vertices[v.GetDigest()] = of
 		}
 		if v.GetStarted() != nil && !of.started {
@@ -79,7 +79,7 @@ func (o *buildOutput) trace(aux json.RawMessage) {
 	}
 	for _, l := range status.GetLogs() {
 		if of := o.vertices[l.GetVertex()]; of != nil {
-			of.printed = lastOf(of.printed + string(l.GetMsg()))
+			of.printed = lastOf(o.mask(of.printed + string(l.GetMsg())))
 			if o.step == of.name {
 				o.printed = of.printed
 			}

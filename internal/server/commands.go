@@ -25,7 +25,7 @@ func (s *Server) enterCommand() (leave func(), err error) {
 }
 
 type commandInput struct {
-	at
+	At
 	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
 	Service string `query:"service" doc:"a service of the sandbox; empty means the default one"`
 	User    string `query:"user" doc:"user of the service, unless the command names one"`
@@ -38,7 +38,7 @@ func (s *Server) command(ctx context.Context, i *commandInput) (l *lease, h *hel
 	if err := checkCaps(&i.Body); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	l, h, release, err = s.box(ctx, i.at)
+	l, h, release, err = s.box(ctx, i.At)
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Server) command(ctx context.Context, i *commandInput) (l *lease, h *hel
 	return l, h, svc, release, nil
 }
 
-func (s *Server) run(ctx context.Context, i *commandInput) (*body1[*fumehood.Result], error) {
+func (s *Server) run(ctx context.Context, i *commandInput) (*output[*fumehood.Result], error) {
 	if i.Body.Detach || i.Body.StdinPipe {
 		return nil, bad("detach and stdin_pipe are for commands that are started")
 	}
@@ -70,10 +70,10 @@ func (s *Server) run(ctx context.Context, i *commandInput) (*body1[*fumehood.Res
 		}
 		return svc.Exec(ctx, cmd)
 	})
-	return &body1[*fumehood.Result]{res}, err
+	return &output[*fumehood.Result]{res}, err
 }
 
-func (s *Server) startCommand(ctx context.Context, i *commandInput) (*body1[*api.Process], error) {
+func (s *Server) startCommand(ctx context.Context, i *commandInput) (*output[*api.Process], error) {
 	l, h, svc, release, err := s.command(ctx, i)
 	if err != nil {
 		return nil, err
@@ -89,12 +89,12 @@ func (s *Server) startCommand(ctx context.Context, i *commandInput) (*body1[*api
 		if len(i.Body.Stdin) > 0 {
 			cmd.Stdin = bytes.NewReader(i.Body.Stdin)
 		}
-		proc, err := svc.Start(l.life, cmd) // it outlives the request
+		proc, err := svc.Start(l.life, cmd) //nolint:contextcheck // it outlives the request
 		if err != nil {
 			leave()
 			return nil, err
 		}
-		out := newStream()
+		out := newStream(s.opts.grace) // a client that lost its connection may come back
 		go func() {
 			defer leave()
 			out.pump(s.life, proc, cmd.Detach)
@@ -104,18 +104,18 @@ func (s *Server) startCommand(ctx context.Context, i *commandInput) (*body1[*api
 		info := p.describe()
 		return &info, nil
 	})
-	return &body1[*api.Process]{p}, err
+	return &output[*api.Process]{p}, err
 }
 
-// of is the input of requests about a command.
-type of struct {
-	at
+// Of is the input of requests about a command.
+type Of struct {
+	At
 	Process string `path:"process" maxLength:"40" doc:"the command's id"`
 }
 
-// command1 calls f with the command of a request.
-func command1[T any](ctx context.Context, s *Server, o of, f func(*process) (*T, error)) (*T, error) {
-	_, h, release, err := s.box(ctx, o.at)
+// withProcess calls f with the command of a request.
+func withProcess[T any](ctx context.Context, s *Server, o Of, f func(*process) (*T, error)) (*T, error) {
+	_, h, release, err := s.box(ctx, o.At)
 	if err != nil {
 		return nil, err
 	}
@@ -134,14 +134,14 @@ type processList struct {
 	Processes []api.Process `json:"processes"`
 }
 
-// reads gives a handler the request's body as a stream.
-type reads struct {
+// Reads gives a handler the request's body as a stream.
+type Reads struct {
 	stream io.Reader
 	size   int64 // -1 if unknown
 }
 
 // Resolve implements huma.Resolver.
-func (r *reads) Resolve(c huma.Context) []error {
+func (r *Reads) Resolve(c huma.Context) []error {
 	r.stream, r.size = c.BodyReader(), -1
 	if length, err := strconv.ParseInt(c.Header("Content-Length"), 10, 64); err == nil {
 		r.size = length
@@ -150,11 +150,11 @@ func (r *reads) Resolve(c huma.Context) []error {
 }
 
 func (s *Server) registerCommands() {
-	const box, process = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
+	const box, one = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
 	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, s.run)
 	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, s.startCommand)
-	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, func(ctx context.Context, i *in) (*body1[processList], error) {
-		_, h, release, err := s.box(ctx, i.at)
+	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, func(ctx context.Context, i *In) (*output[processList], error) {
+		_, h, release, err := s.box(ctx, i.At)
 		if err != nil {
 			return nil, err
 		}
@@ -163,24 +163,24 @@ func (s *Server) registerCommands() {
 		if err != nil {
 			return nil, err
 		}
-		return &body1[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
+		return &output[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
 	})
-	register(s, op{http.MethodGet, process, "get-command", "Describe a command", "Commands"}, func(ctx context.Context, o *of) (*body1[api.Process], error) {
-		return command1(ctx, s, *o, func(p *process1) (*body1[api.Process], error) { return &body1[api.Process]{p.describe()}, nil })
+	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, func(ctx context.Context, o *Of) (*output[api.Process], error) {
+		return withProcess(ctx, s, *o, func(p *process) (*output[api.Process], error) { return &output[api.Process]{p.describe()}, nil })
 	})
-	register(s, op{http.MethodGet, process + "/result", "wait-command", "Wait for a command's end", "Commands"}, func(ctx context.Context, o *of) (*body1[*fumehood.Result], error) {
-		return command1(ctx, s, *o, func(p *process1) (*body1[*fumehood.Result], error) {
+	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, func(ctx context.Context, o *Of) (*output[*fumehood.Result], error) {
+		return withProcess(ctx, s, *o, func(p *process) (*output[*fumehood.Result], error) {
 			res, err := p.Wait(ctx)
-			return &body1[*fumehood.Result]{res}, err
+			return &output[*fumehood.Result]{res}, err
 		})
 	})
-	registerStream(s, op{http.MethodGet, process + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, func(ctx context.Context, i *struct {
-		of
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, func(ctx context.Context, i *struct {
+		Of
 		Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
 		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
 	},
 	) (*huma.StreamResponse, error) {
-		_, h, release, err := s.box(ctx, i.at)
+		_, h, release, err := s.box(ctx, i.At)
 		if err != nil {
 			return nil, err
 		}
@@ -194,47 +194,47 @@ func (s *Server) registerCommands() {
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil
 	})
-	register(s, op{http.MethodPost, process + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, func(ctx context.Context, i *struct {
-		of
+	register(s, op{http.MethodPost, one + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, func(ctx context.Context, i *struct {
+		Of
 		RawBody []byte `contentType:"application/octet-stream"`
 	},
 	) (*struct{}, error) {
-		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) {
+		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) {
 			_, err := p.Write(i.RawBody)
 			return done(err)
 		})
 	})
-	register(s, op{http.MethodDelete, process + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, func(ctx context.Context, o *of) (*struct{}, error) {
-		return command1(ctx, s, *o, func(p *process1) (*struct{}, error) { return done(p.CloseStdin()) })
+	register(s, op{http.MethodDelete, one + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, func(ctx context.Context, o *Of) (*struct{}, error) {
+		return withProcess(ctx, s, *o, func(p *process) (*struct{}, error) { return done(p.CloseStdin()) })
 	})
-	register(s, op{http.MethodPost, process + "/signal", "signal-command", "Send a signal to a command", "Commands"}, func(ctx context.Context, i *struct {
-		of
+	register(s, op{http.MethodPost, one + "/signal", "signal-command", "Send a signal to a command", "Commands"}, func(ctx context.Context, i *struct {
+		Of
 		Body struct {
 			Signal int `json:"signal" minimum:"1" maximum:"64" doc:"Linux number"`
 		}
 	},
 	) (*struct{}, error) {
-		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) { return done(p.Signal(ctx, i.Body.Signal)) })
+		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) { return done(p.Signal(ctx, i.Body.Signal)) })
 	})
-	register(s, op{http.MethodPost, process + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, func(ctx context.Context, i *struct {
-		of
+	register(s, op{http.MethodPost, one + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, func(ctx context.Context, i *struct {
+		Of
 		Body struct {
 			Rows uint16 `json:"rows"`
 			Cols uint16 `json:"cols"`
 		}
 	},
 	) (*struct{}, error) {
-		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) { return done(p.Resize(ctx, i.Body.Rows, i.Body.Cols)) })
+		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) { return done(p.Resize(ctx, i.Body.Rows, i.Body.Cols)) })
 	})
-	register(s, op{http.MethodPost, process + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, func(ctx context.Context, i *struct {
-		of
+	register(s, op{http.MethodPost, one + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, func(ctx context.Context, i *struct {
+		Of
 		Body struct{}
 	},
 	) (*struct{}, error) {
-		return command1(ctx, s, i.of, func(p *process1) (*struct{}, error) { return done(p.Kill(ctx)) })
+		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) { return done(p.Kill(ctx)) })
 	})
-	register(s, op{http.MethodDelete, process, "forget-command", "Forget an ended command", "Commands"}, func(ctx context.Context, o *of) (*struct{}, error) {
-		_, h, release, err := s.box(ctx, o.at)
+	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, func(ctx context.Context, o *Of) (*struct{}, error) {
+		_, h, release, err := s.box(ctx, o.At)
 		if err != nil {
 			return nil, err
 		}
@@ -252,6 +252,3 @@ func (s *Server) registerCommands() {
 		return nil, nil
 	})
 }
-
-// process1 is process where its name is taken by a path.
-type process1 = process

@@ -59,8 +59,8 @@ func unauthorized(hint, format string, a ...any) error {
 }
 
 // stale returns an error about a lease or key that this server does not have.
-func stale(format string, a ...any) error {
-	return &failure{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: fmt.Sprintf(format, a...), Op: "find lease"}}
+func stale(why string) error {
+	return &failure{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: why, Op: "find lease"}}
 }
 
 // setErrors makes huma's own errors, about requests that do not fit the schema, look like all others. huma has one

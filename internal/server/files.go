@@ -14,9 +14,9 @@ import (
 	"github.com/fumehood/fumehood/api"
 )
 
-// onPath is the input of requests about a file.
-type onPath struct {
-	in
+// OnPath is the input of requests about a file.
+type OnPath struct {
+	In
 	Path string `query:"path" required:"true" doc:"absolute, or relative to the service's directory"`
 }
 
@@ -31,33 +31,33 @@ func (s *Server) registerFiles() {
 	const box = "/v1/sandboxes/{sandbox}"
 	registerStream(s, op{http.MethodGet, box + "/file", "read-file", "Read a regular file, or length bytes of it from an offset on", "Files"}, typeBytes, nil, s.readFile)
 	register(s, op{http.MethodPut, box + "/file", "write-file", "Write the request's body to a file, and create missing directories above it", "Files"}, s.writeFile)
-	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, func(ctx context.Context, i *onPath) (*huma.StreamResponse, error) {
-		return s.download(ctx, i.in, typeTar, func(svc fumehood.Service) (io.ReadCloser, int64, error) {
+	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, func(ctx context.Context, i *OnPath) (*huma.StreamResponse, error) {
+		return s.download(ctx, i.In, typeTar, func(svc fumehood.Service) (io.ReadCloser, int64, error) {
 			r, err := svc.Download(ctx, i.Path)
 			return r, -1, err
 		})
 	})
 	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, func(ctx context.Context, i *struct {
-		onPath
-		reads
+		OnPath
+		Reads
 	},
 	) (*struct{}, error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*struct{}, error) { return done(sent(svc.Upload(ctx, i.Path, i.stream))) })
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*struct{}, error) { return done(sent(svc.Upload(ctx, i.Path, i.stream))) })
 	})
-	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, func(ctx context.Context, i *onPath) (*body1[api.FileInfo], error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*body1[api.FileInfo], error) {
+	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, func(ctx context.Context, i *OnPath) (*output[api.FileInfo], error) {
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*output[api.FileInfo], error) {
 			f, err := svc.Stat(ctx, i.Path)
-			return &body1[api.FileInfo]{api.FileInfoOf(f)}, err
+			return &output[api.FileInfo]{api.FileInfoOf(f)}, err
 		})
 	})
-	register(s, op{http.MethodGet, box + "/list", "list-directory", "Describe the entries of a directory, sorted by name", "Files"}, func(ctx context.Context, i *onPath) (*body1[fileList], error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*body1[fileList], error) {
+	register(s, op{http.MethodGet, box + "/list", "list-directory", "Describe the entries of a directory, sorted by name", "Files"}, func(ctx context.Context, i *OnPath) (*output[fileList], error) {
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*output[fileList], error) {
 			entries, err := svc.List(ctx, i.Path)
 			files := make([]api.FileInfo, len(entries))
 			for n, entry := range entries {
 				files[n] = api.FileInfoOf(entry)
 			}
-			return &body1[fileList]{fileList{files}}, err
+			return &output[fileList]{fileList{files}}, err
 		})
 	})
 	registerStream(s, op{http.MethodGet, box + "/walk", "walk-tree", "Describe a path and everything below it, a line for each file. A line with error is about a path, or the last", "Files"}, typeLines, walked{}, s.walk)
@@ -67,7 +67,7 @@ func (s *Server) registerFiles() {
 // registerChanges adds the operations that change files without content.
 func (s *Server) registerChanges(box string) {
 	register(s, op{http.MethodPost, box + "/mkdir", "make-directory", "Create a directory", "Files"}, func(ctx context.Context, i *struct {
-		in
+		In
 		Body struct {
 			Path    string `json:"path"`
 			Mode    int    `json:"mode,omitempty" minimum:"0" maximum:"4095" doc:"0 means 0755, 493"`
@@ -75,7 +75,7 @@ func (s *Server) registerChanges(box string) {
 		}
 	},
 	) (*struct{}, error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*struct{}, error) {
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*struct{}, error) {
 			mode, err := api.Mode(i.Body.Mode)
 			if err != nil {
 				return nil, err
@@ -84,38 +84,38 @@ func (s *Server) registerChanges(box string) {
 		})
 	})
 	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, func(ctx context.Context, i *struct {
-		in
+		In
 		Body struct {
 			Path      string `json:"path"`
 			Recursive bool   `json:"recursive,omitempty"`
 		}
 	},
 	) (*struct{}, error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*struct{}, error) {
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*struct{}, error) {
 			return done(svc.Remove(ctx, i.Body.Path, fumehood.RemoveOptions{Recursive: i.Body.Recursive}))
 		})
 	})
 	register(s, op{http.MethodPost, box + "/rename", "rename-file", "Move a file or directory. It replaces a file, or an empty directory", "Files"}, func(ctx context.Context, i *struct {
-		in
+		In
 		Body struct {
 			Path string `json:"path"`
 			To   string `json:"to"`
 		}
 	},
 	) (*struct{}, error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*struct{}, error) {
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*struct{}, error) {
 			return done(svc.Rename(ctx, i.Body.Path, i.Body.To))
 		})
 	})
 	register(s, op{http.MethodPost, box + "/chmod", "change-mode", "Set the mode of a file. A link is followed", "Files"}, func(ctx context.Context, i *struct {
-		in
+		In
 		Body struct {
 			Path string `json:"path"`
 			Mode int    `json:"mode,omitempty" minimum:"0" maximum:"4095"`
 		}
 	},
 	) (*struct{}, error) {
-		return with(ctx, s, i.in, func(svc fumehood.Service) (*struct{}, error) {
+		return with(ctx, s, i.In, func(svc fumehood.Service) (*struct{}, error) {
 			mode, err := api.Mode(i.Body.Mode)
 			if err != nil {
 				return nil, err
@@ -131,8 +131,8 @@ type walked struct {
 	Error *api.Error `json:"error,omitempty"`
 }
 
-func (s *Server) walk(ctx context.Context, i *onPath) (*huma.StreamResponse, error) {
-	_, h, release, err := s.box(ctx, i.at)
+func (s *Server) walk(ctx context.Context, i *OnPath) (*huma.StreamResponse, error) {
+	_, h, release, err := s.box(ctx, i.At)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +159,8 @@ func (s *Server) walk(ctx context.Context, i *onPath) (*huma.StreamResponse, err
 
 // download answers with what open returns: a stream and its size, -1 if that is unknown. A failure in the middle breaks
 // the connection, so that the client cannot take a part for the whole.
-func (s *Server) download(ctx context.Context, i in, contentType string, open func(fumehood.Service) (io.ReadCloser, int64, error)) (*huma.StreamResponse, error) {
-	_, h, release, err := s.box(ctx, i.at)
+func (s *Server) download(ctx context.Context, i In, contentType string, open func(fumehood.Service) (io.ReadCloser, int64, error)) (*huma.StreamResponse, error) {
+	_, h, release, err := s.box(ctx, i.At)
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +189,12 @@ func (s *Server) download(ctx context.Context, i in, contentType string, open fu
 }
 
 func (s *Server) readFile(ctx context.Context, i *struct {
-	onPath
+	OnPath
 	Offset int64 `query:"offset" minimum:"0" doc:"bytes to skip"`
 	Length int64 `query:"length" minimum:"-1" default:"-1" doc:"maximum number of bytes; -1 means all"`
 },
 ) (*huma.StreamResponse, error) {
-	return s.download(ctx, i.in, typeBytes, func(svc fumehood.Service) (io.ReadCloser, int64, error) {
+	return s.download(ctx, i.In, typeBytes, func(svc fumehood.Service) (io.ReadCloser, int64, error) {
 		if i.Offset == 0 && i.Length < 0 {
 			content, info, err := svc.Open(ctx, i.Path)
 			return content, info.Size, err
@@ -248,15 +248,15 @@ func (r *ranged) Read(p []byte) (int, error) {
 func (r *ranged) Close() error { return nil }
 
 type writeInput struct {
-	onPath
-	reads
+	OnPath
+	Reads
 	Mode   int    `query:"mode" minimum:"0" maximum:"511" doc:"permission bits of a new file; 0 means 0644, 420"`
 	Owner  string `query:"owner" doc:"owner of the file"`
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
 }
 
 func (s *Server) writeFile(ctx context.Context, i *writeInput) (*struct{}, error) {
-	return with(ctx, s, i.in, func(svc fumehood.Service) (*struct{}, error) {
+	return with(ctx, s, i.In, func(svc fumehood.Service) (*struct{}, error) {
 		mode, err := api.Mode(i.Mode)
 		if err != nil {
 			return nil, err
@@ -270,7 +270,7 @@ func (s *Server) writeFile(ctx context.Context, i *writeInput) (*struct{}, error
 			return nil, err
 		}
 		defer os.Remove(file.Name())
-		defer file.Close() //nolint:errcheck // it is removed
+		defer file.Close()
 		size, err := io.Copy(file, i.stream)
 		if err == nil {
 			_, err = file.Seek(0, io.SeekStart)

@@ -29,12 +29,12 @@ func target(ctx context.Context) string {
 // size and time, and logs.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
-		answer := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
-		defer func() {
+		began, inner := time.Now(), r
+		answer := &answer{ResponseWriter: w, control: http.NewResponseController(w), silence: s.opts.silence}
+		defer func() { //nolint:contextcheck // it has the request's
 			s.metrics.request(answer.status)
 			// The path has names of sandboxes and leases, which are secrets, and the query paths of files.
-			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request", "method", r.Method, "route", r.Pattern, "status", answer.status, "took", time.Since(began), "sent", answer.sent)
+			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request", "method", r.Method, "route", inner.Pattern, "status", answer.status, "took", time.Since(began), "sent", answer.sent)
 		}()
 		if f := s.refuse(r); f != nil {
 			w.Header().Set("Connection", "close") // the body is not read
@@ -50,8 +50,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			fail(answer, &failure{status: http.StatusRequestEntityTooLarge, Body: api.Error{Code: fumehood.CodeTooLarge, Message: "the request's body is too large", Op: "read request"}})
 			return
 		}
-		r.Body = http.MaxBytesReader(answer, &body{r.Body, answer.control}, most)
-		next.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), targetKey{}, r.Method+" "+r.URL.RequestURI())))
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close") // no request can hide behind another length of this one's body
+		}
+		r.Body = http.MaxBytesReader(answer, &body{r.Body, answer.control, s.opts.silence}, most)
+		inner = r.WithContext(context.WithValue(r.Context(), targetKey{}, r.Method+" "+r.URL.RequestURI()))
+		next.ServeHTTP(answer, inner)
 	})
 }
 
@@ -82,10 +86,11 @@ func (s *Server) authorized(header string) bool {
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
+	silence time.Duration
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(silence)) // without deadlines, as in some tests, it blocks
+	_ = b.control.SetReadDeadline(time.Now().Add(b.silence)) // without deadlines, as in some tests, it blocks
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		_ = b.control.SetReadDeadline(time.Time{})
@@ -97,6 +102,7 @@ func (b *body) Read(p []byte) (int, error) {
 type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	silence time.Duration
 	status  int
 	sent    int64
 }
@@ -112,14 +118,14 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	_ = a.control.SetWriteDeadline(time.Now().Add(silence))
+	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
 	return n, err
 }
 
 func (a *answer) Flush() {
-	_ = a.control.SetWriteDeadline(time.Now().Add(silence))
+	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	_ = a.control.Flush() // a write reports a broken connection
 }
 

@@ -60,8 +60,8 @@ func (s *Server) operation(o op) huma.Operation {
 	}
 }
 
-// lines answers with a stream of JSON values, each on a line and sent at once. write returns when the stream is over, or
-// when send fails.
+// lines answers with a stream of JSON values, each on a line and sent at once. write returns when the stream is over,
+// or when send fails.
 func lines(write func(send func(any) error)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		c.SetHeader("Content-Type", typeLines)

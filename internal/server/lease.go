@@ -56,7 +56,7 @@ func (s *Server) newLease() (*lease, error) {
 		return nil, &fumehood.Error{Op: "open lease", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d leases", maxLeases)}
 	}
 	s.leases[l.id] = l
-	l.timer = time.AfterFunc(grace, l.end)
+	l.timer = time.AfterFunc(s.opts.grace, l.end)
 	return l, nil
 }
 
@@ -88,7 +88,7 @@ func (l *lease) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.holders--; l.holders == 0 && !l.ended {
-		l.timer.Reset(grace)
+		l.timer.Reset(l.s.opts.grace)
 	}
 }
 
@@ -129,24 +129,25 @@ func (l *lease) remove(ctx context.Context) {
 	all.Wait()
 }
 
-type leaseInput struct {
+// LeaseInput is the input of requests about a lease.
+type LeaseInput struct {
 	Lease string `path:"lease" maxLength:"100" doc:"the lease's id"`
 }
 
-// leased is the input of all requests about sandboxes.
-type leased struct {
+// Leased is the input of all requests about sandboxes.
+type Leased struct {
 	Lease    string `header:"Fumehood-Lease" doc:"the lease that the request belongs to"`
 	Received string `header:"Idempotency-Received" doc:"comma-separated keys whose answers have arrived, so that the server may drop them"`
 }
 
-// keyed is the input of requests that run once.
-type keyed struct {
-	leased
+// Keyed is the input of requests that run once.
+type Keyed struct {
+	Leased
 	Key string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
 }
 
 // enter returns the request's lease, held until release is called.
-func (s *Server) enter(in leased) (l *lease, release func(), err error) {
+func (s *Server) enter(in Leased) (l *lease, release func(), err error) {
 	l, release, err = s.hold(in.Lease)
 	if err == nil && in.Received != "" {
 		l.received(strings.Split(in.Received, ","))
@@ -154,27 +155,28 @@ func (s *Server) enter(in leased) (l *lease, release func(), err error) {
 	return l, release, err
 }
 
-type body1[T any] struct{ Body T }
+// output is an answer in JSON.
+type output[T any] struct{ Body T }
 
 func (s *Server) registerLeases() {
-	register(s, op{http.MethodGet, "/v1/version", "get-version", "Describe the server", "Server"}, func(_ context.Context, _ *struct{}) (*body1[api.Version], error) {
-		return &body1[api.Version]{api.Version{Version: s.opts.Version, API: api.Number, Instance: s.instance}}, nil
+	register(s, op{http.MethodGet, "/v1/version", "get-version", "Describe the server", "Server"}, func(_ context.Context, _ *struct{}) (*output[api.Version], error) {
+		return &output[api.Version]{api.Version{Version: s.opts.Version, API: api.Number, Instance: s.instance}}, nil
 	})
-	register(s, op{http.MethodPost, "/v1/leases", "open-lease", "Open a lease", "Leases"}, func(_ context.Context, _ *struct{ Body struct{} }) (*body1[api.Lease], error) {
+	register(s, op{http.MethodPost, "/v1/leases", "open-lease", "Open a lease", "Leases"}, func(_ context.Context, _ *struct{ Body struct{} }) (*output[api.Lease], error) {
 		l, err := s.newLease()
 		if err != nil {
 			return nil, err
 		}
-		return &body1[api.Lease]{api.Lease{ID: l.id, Grace: float64(grace / time.Millisecond)}}, nil
+		return &output[api.Lease]{api.Lease{ID: l.id, Grace: float64(s.opts.grace / time.Millisecond)}}, nil
 	})
-	register(s, op{http.MethodPost, "/v1/leases/{lease}/renew", "renew-lease", "Send a heartbeat, as any request with the lease is", "Leases"}, func(_ context.Context, in *leaseInput) (*struct{}, error) {
+	register(s, op{http.MethodPost, "/v1/leases/{lease}/renew", "renew-lease", "Send a heartbeat, as any request with the lease is", "Leases"}, func(_ context.Context, in *LeaseInput) (*struct{}, error) {
 		_, release, err := s.hold(in.Lease)
 		if err == nil {
 			release()
 		}
 		return nil, err
 	})
-	register(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, func(ctx context.Context, in *leaseInput) (*huma.StreamResponse, error) {
+	register(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, func(ctx context.Context, in *LeaseInput) (*huma.StreamResponse, error) {
 		l, release, err := s.hold(in.Lease)
 		if err != nil {
 			return nil, err
@@ -192,13 +194,13 @@ func (s *Server) registerLeases() {
 			}
 		}), nil
 	})
-	register(s, op{http.MethodDelete, "/v1/leases/{lease}", "end-lease", "End a lease, and return when its sandboxes are removed", "Leases"}, func(ctx context.Context, in *leaseInput) (*struct{}, error) {
+	register(s, op{http.MethodDelete, "/v1/leases/{lease}", "end-lease", "End a lease, and return when its sandboxes are removed", "Leases"}, func(ctx context.Context, in *LeaseInput) (*struct{}, error) {
 		l, release, err := s.hold(in.Lease)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
-		l.end()
+		l.end() //nolint:contextcheck // it goes on when the request ends
 		select {
 		case <-l.removed:
 			return nil, nil
@@ -207,7 +209,7 @@ func (s *Server) registerLeases() {
 		}
 	})
 	register(s, op{http.MethodDelete, "/v1/leases/{lease}/keys/{key}", "cancel-request", "Cancel a request by its key, and undo what it started. A request that arrives later does not run", "Leases"}, func(ctx context.Context, in *struct {
-		leaseInput
+		LeaseInput
 		Key string `path:"key" maxLength:"200"`
 	},
 	) (*struct{}, error) {

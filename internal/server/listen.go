@@ -24,7 +24,7 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 			return fail(errors.New("the file exists, and is not a socket"))
 		}
 		if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
-			conn.Close() //nolint:errcheck // nothing was written
+			conn.Close()
 			return fail(errors.New("another server listens there"))
 		}
 		if err := os.Remove(path); err != nil {

@@ -70,12 +70,15 @@ var errNotAgain = &failure{status: http.StatusGone, Body: api.Error{
 // once runs a request. With a key, the same request runs once: a repeat waits for the first one's end and gets its
 // answer. It then goes on when the client's connection breaks, and is canceled by its key or with the lease. size returns
 // about how many bytes an answer takes. run may set the call's undo.
+//
+//nolint:contextcheck // with a key, a request outlives its connection
 func once[T any](ctx context.Context, l *lease, key string, body []byte, size func(*T) int64, run func(context.Context, *call) (*T, error)) (*T, error) {
 	if key == "" {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })()
-		return run(ctx, &call{})
+		got, err := run(ctx, &call{})
+		return got, l.whole(err)
 	}
 	if err := l.checkKey(key); err != nil {
 		return nil, err
@@ -89,6 +92,7 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, size fu
 		go func() {
 			defer c.cancel()
 			got, err := run(first, c)
+			err = l.whole(err)
 			l.finish(c, got, got != nil, err, func() int64 { return size(got) })
 		}()
 	}
@@ -109,12 +113,20 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, size fu
 	return got, nil
 }
 
+// whole returns err, or why the lease has ended: what a command did while its sandbox was removed is no result.
+func (l *lease) whole(err error) error {
+	if err == nil && l.life.Err() != nil {
+		return context.Cause(l.life)
+	}
+	return err
+}
+
 // begin returns the call of a key. For a new one, it also returns the context in which it runs.
 func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first context.Context, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.calls[key]; c != nil {
-		if c.print != print && c.print != [sha256.Size]byte{} {
+		if none := [sha256.Size]byte{}; c.print != print && c.print != none && print != none { // none is a cancellation
 			return nil, nil, &failure{status: http.StatusUnprocessableEntity, Body: api.Error{Code: fumehood.CodeConfig, Op: "repeat request", Message: "the key was used for another request"}}
 		}
 		return c, nil, nil
@@ -142,7 +154,7 @@ func (l *lease) finish(c *call, answer any, valid bool, err error, size func() i
 		c.answer = answer
 		l.held, l.bytes = append(l.held, c), l.bytes+c.size
 	}
-	for len(l.held) > 1 && l.bytes > maxHeld {
+	for len(l.held) > 1 && l.bytes > l.s.opts.held {
 		l.drop(l.held[0])
 		l.held = l.held[1:]
 	}

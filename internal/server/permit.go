@@ -64,7 +64,7 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits) error {
 			paths = append(paths, more...)
 		}
 	} else if !p.image(spec.Image) {
-		return unauthorized("start the server with another --image", "the image %q is not allowed", spec.Image)
+		return unauthorized("start the server with another --allow-image", "the image %q is not allowed", spec.Image)
 	}
 	return p.checkPaths(paths)
 }
@@ -74,7 +74,7 @@ func (p *Permit) checkProject(c *fumehood.Compose) error {
 	case !p.Egress:
 		return unauthorized("start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
 	case len(p.Images) > 0:
-		return unauthorized("start the server without --image", "Compose projects are not allowed: their images are not known")
+		return unauthorized("start the server without --allow-image", "Compose projects are not allowed: their images are not known")
 	case !p.Unsafe && c.AllowUnsafe:
 		return unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	case len(c.HostEnv) > 0:

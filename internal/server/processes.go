@@ -80,7 +80,7 @@ func (h *held) process(id string) (*process, error) {
 	return nil, &fumehood.Error{Op: "find command " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has none with this id: it was not started, or ended and was forgotten")}
 }
 
-// running returns the commands of a service, in start order.
+// list returns the commands of a service, in start order.
 func (h *held) list(service string) []api.Process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,14 +98,12 @@ func resultSize(r *fumehood.Result) int64 {
 }
 
 const (
-	// window is how many bytes of output a stream holds for readers that come or come back.
+	// window is how many bytes of output may wait for a reader before the command does. As many are held that were sent
+	// before, for a reader that comes back after its connection broke.
 	window = 1 << 20
-	// patience is how long a full window blocks the command while no reader is there: from its start, and after a
-	// connection broke.
-	patience = 5 * time.Second
 )
 
-// stream distributes a command's output. While a reader is there that has not taken what the window holds, the command
+// stream distributes a command's output. While a reader is there that has not taken a window of output, the command
 // blocks. Without a reader the oldest output is dropped.
 type stream struct {
 	mu      sync.Mutex
@@ -113,11 +111,15 @@ type stream struct {
 	pieces  []piece
 	first   int // number of the first piece held
 	size    int // bytes of pieces
+	added   int // bytes of all pieces since the start
+	taken   int // bytes of all pieces that the last reader had taken when it left
 	next    map[fumehood.Stream]int64
 	readers map[*reader]bool
 	left    time.Time // when the last reader left, or the command started
-	ended   *fumehood.Result
-	err     error // the end, if it is not known how the command ended
+	// patience is how long a full window then blocks the command.
+	patience time.Duration
+	ended    *fumehood.Result
+	err      error // the end, if it is not known how the command ended
 }
 
 type piece struct {
@@ -126,11 +128,14 @@ type piece struct {
 	data   []byte
 }
 
-// reader is a connection that reads a stream. at is the number of its next piece.
-type reader struct{ at int }
+// reader is a connection that reads a stream.
+type reader struct {
+	at    int // number of its next piece
+	taken int // bytes of all pieces before
+}
 
-func newStream() *stream {
-	return &stream{changed: make(chan struct{}), next: map[fumehood.Stream]int64{}, readers: map[*reader]bool{}, left: time.Now()}
+func newStream(patience time.Duration) *stream {
+	return &stream{patience: patience, changed: make(chan struct{}), next: map[fumehood.Stream]int64{}, readers: map[*reader]bool{}, left: time.Now()}
 }
 
 // notify wakes all who wait. The caller has the lock.
@@ -199,8 +204,8 @@ func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool
 	if len(data) == 0 {
 		return
 	}
-	for block && s.size > 0 && s.size+len(data) > window && s.awaits() {
-		changed, wait := s.changed, time.Duration(beat)
+	for block && s.waiting() > 0 && s.waiting()+len(data) > window {
+		changed, wait := s.changed, min(beat, s.patience)
 		s.mu.Unlock()
 		select {
 		case <-changed:
@@ -208,8 +213,8 @@ func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool
 		}
 		s.mu.Lock()
 	}
-	s.pieces, s.size = append(s.pieces, piece{from, offset, data}), s.size+len(data)
-	for s.size > window && len(s.pieces) > 1 {
+	s.pieces, s.size, s.added = append(s.pieces, piece{from, offset, data}), s.size+len(data), s.added+len(data)
+	for s.size > 2*window && len(s.pieces) > 1 {
 		s.size -= len(s.pieces[0].data)
 		s.pieces[0] = piece{}
 		s.pieces, s.first = s.pieces[1:], s.first+1
@@ -217,21 +222,23 @@ func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool
 	s.notify()
 }
 
-// awaits reports whether the oldest piece is for a reader, who is there or may come. The caller has the lock.
-func (s *stream) awaits() bool {
+// waiting returns how many bytes wait for a reader, who is there or may come. The caller has the lock.
+func (s *stream) waiting() int {
+	taken := s.added
 	for r := range s.readers {
-		if r.at <= s.first {
-			return true
-		}
+		taken = min(taken, r.taken)
 	}
-	return len(s.readers) == 0 && time.Since(s.left) < patience
+	if len(s.readers) == 0 && time.Since(s.left) < s.patience {
+		taken = s.taken
+	}
+	return s.added - taken
 }
 
 // attach adds a reader.
 func (s *stream) attach() *reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &reader{at: s.first}
+	r := &reader{at: s.first, taken: s.added - s.size}
 	s.readers[r] = true
 	return r
 }
@@ -240,22 +247,31 @@ func (s *stream) detach(r *reader) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.readers, r)
-	s.left = time.Now()
+	s.left, s.taken = time.Now(), r.taken
 	s.notify()
 }
 
 // take returns the next piece for a reader, or the end. If there is neither, changed is closed when there may be.
-func (s *stream) take(r *reader) (p piece, ended *fumehood.Result, err error, changed <-chan struct{}) { //nolint:revive // the error is a value here
+func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.at = max(r.at, s.first)
+	if r.at < s.first {
+		r.at, r.taken = s.first, s.added-s.size
+	}
 	if r.at < s.first+len(s.pieces) {
 		p = s.pieces[r.at-s.first]
-		r.at++
+		r.at, r.taken = r.at+1, r.taken+len(p.data)
 		s.notify()
-		return p, nil, nil, nil
+		return p, nil, nil
 	}
-	return piece{}, s.ended, s.err, s.changed
+	switch {
+	case s.ended != nil:
+		end = &api.Event{Type: api.EventEnd, Result: s.ended}
+	case s.err != nil:
+		e := api.ErrorOf(s.err)
+		end = &api.Event{Type: api.EventError, Error: &e}
+	}
+	return piece{}, end, s.changed
 }
 
 // send sends the output from offsets on, and the end. It returns when that is sent, or the connection or ctx has ended.
@@ -263,7 +279,7 @@ func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send 
 	r := s.attach()
 	defer s.detach(r)
 	for {
-		p, ended, err, changed := s.take(r)
+		p, end, changed := s.take(r)
 		switch {
 		case p.data != nil:
 			skip := min(max(from[p.stream]-p.offset, 0), int64(len(p.data)))
@@ -273,12 +289,8 @@ func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send 
 			if send(api.Event{Type: api.EventOutput, Stream: names[p.stream], Offset: p.offset + skip, Data: p.data}) != nil {
 				return
 			}
-		case ended != nil:
-			_ = send(api.Event{Type: api.EventEnd, Result: ended}) // the client may be gone
-			return
-		case err != nil:
-			e := api.ErrorOf(err)
-			_ = send(api.Event{Type: api.EventError, Error: &e})
+		case end != nil:
+			_ = send(end) // the client may be gone
 			return
 		default:
 			select {

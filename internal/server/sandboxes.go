@@ -224,22 +224,22 @@ func (s *Server) list(ctx context.Context, l *lease) ([]api.Sandbox, error) {
 	return all, nil
 }
 
-// at is the input of requests about a sandbox.
-type at struct {
-	leased
+// At is the input of requests about a sandbox.
+type At struct {
+	Leased
 	Sandbox string `path:"sandbox" maxLength:"100" doc:"the sandbox's id"`
 }
 
-// in is the input of requests about a service.
-type in struct {
-	at
+// In is the input of requests about a service.
+type In struct {
+	At
 	Service string `query:"service" doc:"a service of the sandbox; empty means the default one"`
 	User    string `query:"user" doc:"user of the service; empty means the service's own"`
 }
 
 // box returns the lease and the sandbox of a request, held until release is called.
-func (s *Server) box(ctx context.Context, a at) (l *lease, h *held, release func(), err error) {
-	l, release, err = s.enter(a.leased)
+func (s *Server) box(ctx context.Context, a At) (l *lease, h *held, release func(), err error) {
+	l, release, err = s.enter(a.Leased)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -251,8 +251,8 @@ func (s *Server) box(ctx context.Context, a at) (l *lease, h *held, release func
 }
 
 // with calls f with the service of a request.
-func with[T any](ctx context.Context, s *Server, i in, f func(fumehood.Service) (*T, error)) (*T, error) {
-	_, h, release, err := s.box(ctx, i.at)
+func with[T any](ctx context.Context, s *Server, i In, f func(fumehood.Service) (*T, error)) (*T, error) {
+	_, h, release, err := s.box(ctx, i.At)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func with[T any](ctx context.Context, s *Server, i in, f func(fumehood.Service) 
 }
 
 type createInput struct {
-	keyed
+	Keyed
 	Provider string `query:"provider" doc:"must be the server's provider, or empty"`
 	Body     fumehood.Spec
 	RawBody  []byte
@@ -276,8 +276,8 @@ type sandboxes struct {
 }
 
 func (s *Server) registerSandboxes() {
-	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, func(ctx context.Context, in *createInput) (*body1[*api.Sandbox], error) {
-		l, release, err := s.enter(in.leased)
+	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, func(ctx context.Context, in *createInput) (*output[*api.Sandbox], error) {
+		l, release, err := s.enter(in.Leased)
 		if err != nil {
 			return nil, err
 		}
@@ -290,26 +290,26 @@ func (s *Server) registerSandboxes() {
 		}
 		size := func(*api.Sandbox) int64 { return 4 << 10 }
 		box, err := once(ctx, l, in.Key, in.RawBody, size, func(ctx context.Context, c *call) (*api.Sandbox, error) { return s.create(ctx, l, c, in.Body) })
-		return &body1[*api.Sandbox]{box}, err
+		return &output[*api.Sandbox]{box}, err
 	})
-	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, func(ctx context.Context, in *leased) (*body1[sandboxes], error) {
+	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, func(ctx context.Context, in *Leased) (*output[sandboxes], error) {
 		l, release, err := s.enter(*in)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
 		all, err := s.list(ctx, l)
-		return &body1[sandboxes]{sandboxes{all}}, err
+		return &output[sandboxes]{sandboxes{all}}, err
 	})
-	register(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}", "get-sandbox", "Describe a sandbox", "Sandboxes"}, func(ctx context.Context, in *at) (*body1[api.Sandbox], error) {
+	register(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}", "get-sandbox", "Describe a sandbox", "Sandboxes"}, func(ctx context.Context, in *At) (*output[api.Sandbox], error) {
 		_, h, release, err := s.box(ctx, *in)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
-		return &body1[api.Sandbox]{h.describe()}, nil
+		return &output[api.Sandbox]{h.describe()}, nil
 	})
-	register(s, op{http.MethodDelete, "/v1/sandboxes/{sandbox}", "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, func(ctx context.Context, in *at) (*struct{}, error) {
+	register(s, op{http.MethodDelete, "/v1/sandboxes/{sandbox}", "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, func(ctx context.Context, in *At) (*struct{}, error) {
 		l, h, release, err := s.box(ctx, *in)
 		if err != nil {
 			return nil, err
@@ -317,14 +317,18 @@ func (s *Server) registerSandboxes() {
 		defer release()
 		return nil, s.remove(ctx, l, h)
 	})
-	register(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, func(ctx context.Context, i *in) (*body1[fumehood.Connection], error) {
-		return with(ctx, s, *i, func(svc fumehood.Service) (*body1[fumehood.Connection], error) {
+	register(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, func(ctx context.Context, i *In) (*output[fumehood.Connection], error) {
+		return with(ctx, s, *i, func(svc fumehood.Service) (*output[fumehood.Connection], error) {
 			c, err := svc.Connection(ctx)
-			return &body1[fumehood.Connection]{c}, err
+			return &output[fumehood.Connection]{c}, err
 		})
 	})
-	registerStream(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, func(ctx context.Context, i *in) (*huma.StreamResponse, error) {
-		_, h, release, err := s.box(ctx, i.at)
+	s.registerLogs()
+}
+
+func (s *Server) registerLogs() {
+	registerStream(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, func(ctx context.Context, i *In) (*huma.StreamResponse, error) {
+		_, h, release, err := s.box(ctx, i.At)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -41,6 +42,10 @@ type Options struct {
 	// Logger logs requests at AccessLevel, by route and without what clients sent. Nil disables the log.
 	Logger      *slog.Logger
 	AccessLevel slog.Level
+
+	// Smaller in tests; 0 means grace, silence and maxHeld.
+	grace, silence time.Duration
+	held           int64
 }
 
 // Limits bound what the clients with one token may use at the same time. 0 means the default.
@@ -77,7 +82,7 @@ type Server struct {
 	opened  atomic.Pointer[fumehood.Provider]
 	// life ends when the server stops. Leases, which outlive requests, end with it.
 	life context.Context //nolint:containedctx // the server's own
-	stop context.CancelFunc
+	stop func()
 
 	mu        sync.Mutex
 	leases    map[string]*lease
@@ -93,8 +98,11 @@ func New(ctx context.Context, opts Options) *Server {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	opts.Limits = opts.Limits.withDefaults()
+	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
+	opts.held = cmp.Or(opts.held, maxHeld)
 	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}}
-	s.life, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	s.life, s.stop = life, func() { stop(errLeaseEnded) }
 	mux := http.NewServeMux()
 	s.api = humago.New(mux, configuration(opts.Version))
 	s.register()
@@ -167,7 +175,7 @@ func (s *Server) close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.stop()
 	for _, l := range all {
-		l.end()
+		l.end() //nolint:contextcheck // the lease's own
 	}
 	for _, l := range all {
 		<-l.removed

@@ -315,6 +315,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		Tags: b.tags(inputs), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
 		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
 		BuildKit: b.buildKit, Secrets: map[string][]byte{},
+		Mask: func(text string) string { return compose.Mask(b.source.HostEnv, text) },
 	}
 	build.Labels = builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}.labels(of.Labels)
 	if b.buildKit {
@@ -350,7 +351,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	return buildcontext.Send(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree}, func(content io.Reader) error {
 		build.Context = content
 		_, err := p.engine.Build(ctx, build, func(step string) {
-			p.opts.Progress(Progress{Image: b.title(), Status: compose.Mask(b.source.HostEnv, step), Build: true})
+			p.opts.Progress(Progress{Image: b.title(), Status: step, Build: true})
 		})
 		return err
 	})

@@ -1,0 +1,323 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	const token = "a-token-of-the-test"
+	var log bytes.Buffer
+	var mu sync.Mutex
+	logger := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.Write(p)
+	}), nil))
+	c := serve(t, Options{Logger: logger, Limits: Limits{Body: 1 << 20, Upload: 2 << 20}})
+	c.opts.Token = token // serve's own requests had none
+	auth := []string{"Authorization", "Bearer " + token}
+	with := func(more ...string) []string { return append(more, auth...) }
+	c.ok("GET", "/v1/version", nil, nil, with()...)
+	for name, r := range map[string]struct {
+		status  int
+		headers []string
+	}{
+		"without a token":    {401, nil},
+		"with a wrong token": {401, []string{"Authorization", "Bearer " + token + "x"}},
+		"another scheme":     {401, []string{"Authorization", "Basic " + token}},
+		"DNS rebinding":      {421, with("Host", "evil.example")},
+		"a port of it":       {421, with("Host", "evil.example:80")},
+		"a name with it":     {421, with("Host", "localhost.evil.example")},
+		"a web page":         {403, with("Origin", "https://evil.example")},
+		"a page of null":     {403, with("Origin", "null")},
+		"a request of a tag": {403, with("Sec-Fetch-Site", "cross-site")},
+		"the loopback":       {200, with("Host", "127.0.0.1:8420")},
+		"the loopback's v6":  {200, with("Host", "[::1]:8420")},
+		"a browser's bar":    {200, with("Sec-Fetch-Site", "none")},
+	} {
+		if got, body := c.answer("GET", "/v1/version", nil, r.headers...); got != r.status || strings.Contains(string(body), token) {
+			t.Errorf("%s: got %d, want %d: %s", name, got, r.status, body)
+		}
+	}
+	var box api.Sandbox
+	c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, &box, with()...)
+	path := "/v1/sandboxes/" + box.ID
+	for name, r := range map[string]struct {
+		method, path string
+		body         any
+		status       int
+		says         string
+	}{
+		"malformed JSON":      {"POST", path + "/run", []byte("{"), 400, ""},
+		"other JSON":          {"POST", path + "/run", []byte("[]"), 422, "object"},
+		"an unknown field":    {"POST", path + "/run", []byte(`{"args": ["true"], "secret-of-a-client": 1}`), 422, "secret-of-a-client"},
+		"of a spec":           {"POST", "/v1/sandboxes", []byte(`{"image": "i", "privileged": true}`), 422, "privileged"},
+		"a wrong type":        {"POST", path + "/run", []byte(`{"args": "true"}`), 422, "args"},
+		"no command":          {"POST", path + "/run", []byte(`{"args": []}`), 422, "args"},
+		"a missing body":      {"POST", path + "/run", nil, 400, "body"},
+		"an unknown query":    {"GET", path + "/stat?path=a&other=b", nil, 422, "other"},
+		"a missing query":     {"GET", path + "/stat", nil, 422, "path"},
+		"a huge body":         {"POST", path + "/run", bytes.Repeat([]byte(" "), 2<<20), 413, ""},
+		"a huge stream":       {"POST", path + "/run", io.MultiReader(bytes.NewReader(bytes.Repeat([]byte(" "), 1<<20+10))), 413, ""},
+		"a huge upload":       {"PUT", path + "/file?path=a", bytes.Repeat([]byte("x"), 3<<20), 413, ""},
+		"a huge streamed one": {"PUT", path + "/file?path=a", io.MultiReader(bytes.NewReader(bytes.Repeat([]byte("x"), 2<<20+10))), 413, ""},
+		"an unknown path":     {"GET", "/v2/version", nil, 404, ""},
+		"an unknown method":   {"PATCH", path, nil, 404, "PATCH"},
+		"traversal":           {"GET", "/v1/sandboxes/..%2f..%2fversion", nil, 404, ""},
+		"traversal, encoded":  {"GET", "/v1/sandboxes/%2e%2e", nil, 404, ""},
+		"a NUL in a path":     {"GET", path + "/file?path=%00", nil, 400, ""},
+		"a mode out of range": {"POST", path + "/chmod", []byte(`{"path": "a", "mode": 65535}`), 422, "mode"},
+		"a NaN":               {"POST", path + "/run", []byte(`{"args": ["true"], "timeout_ms": NaN}`), 400, ""},
+		"deep JSON":           {"POST", path + "/run", bytes.Repeat([]byte("["), 1<<19), 400, ""},
+	} {
+		// With Expect, a client that is refused sends no body, which could break the connection before the answer.
+		status, body := c.answer(r.method, r.path, r.body, with("Expect", "100-continue")...)
+		if status != r.status || !strings.Contains(string(body), r.says) || !strings.Contains(string(body), `"error"`) {
+			t.Errorf("%s: got %d %.300s, want %d with %q", name, status, body, r.status, r.says)
+		}
+	}
+	run := sh("true")
+	run.Env = map[string]string{"KEY": "secret-of-a-client"}
+	c.ok("POST", path+"/run", run, nil, with("Idempotency-Key", c.lease+"-secret")...)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, secret := range []string{token, c.lease, "secret", box.ID} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("%q is in the log:\n%s", secret, log.String())
+		}
+	}
+	if !strings.Contains(log.String(), `route="POST /v1/sandboxes/{sandbox}/run" status=200`) {
+		t.Errorf("the log is\n%s", log.String())
+	}
+	c.opts.Token = "" // for serve's end
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// raw sends bytes and returns what the server answers until it closes the connection or a second is over.
+func (c *served) raw(text string) string {
+	c.t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(c.t.Context(), "unix", c.path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err.Error()
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	answer, _ := io.ReadAll(conn)
+	return string(answer)
+}
+
+// A body has one length.
+func TestGuard_smuggling(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	hidden := "GET /v1/version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for name, headers := range map[string]string{
+		"both lengths":      fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n", 5+len(hidden)),
+		"two lengths":       "Content-Length: 0\r\nContent-Length: 50\r\n",
+		"an unknown coding": "Transfer-Encoding: xchunked\r\n",
+		"a blank name":      "Content-Length : 50\r\n",
+	} {
+		got := c.raw("POST /v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + headers + "\r\n0\r\n\r\n" + hidden)
+		if strings.Contains(got, c.Instance()+`"`) {
+			t.Errorf("%s: the hidden request was answered:\n%s", name, got)
+		}
+	}
+}
+
+// Senders that are silent lose their connections, in each phase of a request.
+func TestGuard_slowSender(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{silence: 300 * time.Millisecond})
+	box := c.box()
+	for name, head := range map[string]string{
+		"a command": "POST " + box + "/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: " + c.lease + "\r\nContent-Length: 100\r\n\r\n{",
+		"a file":    "PUT " + box + "/file?path=a&atomic=true HTTP/1.1\r\nHost: localhost\r\nFumehood-Lease: " + c.lease + "\r\nContent-Length: 100\r\n\r\nx",
+	} {
+		began := time.Now()
+		got := c.raw(head)
+		if took := time.Since(began); strings.Contains(got, " 200 ") || strings.Contains(got, " 204 ") || took < 200*time.Millisecond {
+			t.Errorf("%s: after %v got %s", name, took, got)
+		}
+	}
+	c.fails(404, fumehood.CodeNotFound, "GET", box+"/stat?path=a", nil)
+}
+
+// Many connections at once, broken in each phase, leave nothing behind.
+func TestGuard_connections(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	request := "POST " + box + "/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: " + c.lease + "\r\nContent-Length: 16\r\n\r\n{\"args\":[\"true\"]}"
+	var all sync.WaitGroup
+	for i := range 1000 {
+		all.Go(func() {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", c.path)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, request[:i*len(request)/1000])
+		})
+	}
+	all.Wait()
+	c.ok("POST", box+"/run", sh("true"), nil)
+	eventually(t, "no command runs", func() bool { return c.commands.Load() == 0 })
+}
+
+func TestPermit(t *testing.T) {
+	dir := t.TempDir()
+	inside, outside := filepath.Join(dir, "in"), t.TempDir()
+	if err := os.MkdirAll(inside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(inside, "link")); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{inside}
+	for name, c := range map[string]struct {
+		permit Permit
+		spec   fumehood.Spec
+		says   string // empty if it is permitted
+	}{
+		"an image":             {Permit{}, fumehood.Spec{Image: "i"}, ""},
+		"a network":            {Permit{}, fumehood.Spec{Network: fumehood.Network{Mode: fumehood.NetworkBridge}}, "--allow-egress"},
+		"an allowed network":   {Permit{Egress: true}, fumehood.Spec{Network: fumehood.Network{Mode: fumehood.NetworkBridge}}, ""},
+		"allowed destinations": {Permit{}, fumehood.Spec{Network: fumehood.Network{Allow: []string{"a"}}}, "--allow-egress"},
+		"the host's network":   {Permit{Egress: true}, fumehood.Spec{Network: fumehood.Network{Mode: fumehood.NetworkHost}}, "--allow-unsafe"},
+		"another's network":    {Permit{Egress: true}, fumehood.Spec{Network: fumehood.Network{Mode: "other"}}, "--allow-unsafe"},
+		"unsafe":               {Permit{}, fumehood.Spec{AllowUnsafe: true}, "--allow-unsafe"},
+		"a runtime":            {Permit{}, fumehood.Spec{Runtime: "runc"}, "--allow-unsafe"},
+		"no memory limit":      {Permit{}, fumehood.Spec{Limits: fumehood.Limits{Memory: fumehood.NoLimit}}, "--allow-unsafe"},
+		"no process limit":     {Permit{}, fumehood.Spec{Limits: fumehood.Limits{PIDs: fumehood.NoLimit}}, "--allow-unsafe"},
+		"much memory":          {Permit{}, fumehood.Spec{Limits: fumehood.Limits{Memory: 2 << 30}}, "--max-memory"},
+		"kept":                 {Permit{}, fumehood.Spec{Keep: true, TTL: time.Hour}, "--allow-kept"},
+		"kept for ever":        {Permit{Kept: true}, fumehood.Spec{Keep: true}, "ttl_ms"},
+		"kept for a while":     {Permit{Kept: true}, fumehood.Spec{Keep: true, TTL: time.Hour}, ""},
+		"a mount":              {Permit{}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside}}}, "--allow-host-path"},
+		"an allowed mount":     {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside}}}, ""},
+		"another mount":        {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside}, {Host: outside}}}, outside},
+		"a link out":           {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: filepath.Join(inside, "link")}}}, "is not allowed"},
+		"a path out":           {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside + "/../x"}}}, "is not allowed"},
+		"a pattern":            {Permit{Images: []string{"python:*"}}, fumehood.Spec{Image: "python:3.12"}, ""},
+		"another image":        {Permit{Images: []string{"python:*"}}, fumehood.Spec{Image: "evil/python:3.12"}, "--allow-image"},
+		"a project":            {Permit{}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x"}}, "--allow-egress"},
+		"an allowed project":   {Permit{Egress: true}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x"}}, ""},
+		"its images":           {Permit{Egress: true, Images: []string{"i"}}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x"}}, "--allow-image"},
+		"an unsafe project":    {Permit{Egress: true}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", AllowUnsafe: true}}, "--allow-unsafe"},
+		"a project's file":     {Permit{Egress: true}, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{"/etc/passwd"}}}, "--allow-host-path"},
+		"a project's folder":   {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", Dir: outside}}, outside},
+		"a Dockerfile":         {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: outside + "/Dockerfile"}}, outside},
+		"variable files":       {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", EnvFiles: []string{outside + "/e"}}}, outside},
+		"more to read":         {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", AllowRead: []string{outside}}}, outside},
+		"host variables":       {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", HostEnv: []string{"TOKEN"}}}, "variables of the server"},
+		"a program":            {Permit{}, fumehood.Spec{Binary: "x"}, "binary"},
+	} {
+		err := c.permit.check(&c.spec, Limits{Memory: 1 << 30})
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: got %v, want %q", name, err, c.says)
+		}
+		if c.says == "" && c.spec.Limits.Memory != 1<<30 {
+			t.Errorf("%s: %d bytes of memory", name, c.spec.Limits.Memory)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{Limits: Limits{Sandboxes: 1, Commands: 1}})
+	box := c.box()
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sandboxes", fumehood.Spec{})
+	var p api.Process
+	c.ok("POST", box+"/processes", sh("sleep 600"), &p)
+	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", sh("true"))
+	_, metrics := c.answer("GET", "/metrics", nil)
+	for _, line := range []string{"fumehood_sandboxes 1\n", "fumehood_commands 1\n", "fumehood_leases 1\n", `fumehood_requests_total{status="4xx"} 2`} {
+		if !strings.Contains(string(metrics), line) {
+			t.Errorf("%q is missing:\n%s", line, metrics)
+		}
+	}
+	c.ok("POST", box+"/processes/"+p.ID+"/kill", struct{}{}, nil)
+	eventually(t, "a command may run", func() bool {
+		status, _ := c.answer("POST", box+"/run", sh("true"))
+		return status == http.StatusOK
+	})
+	c.ok("DELETE", box, nil, nil)
+	c.box()
+	if status, text := c.answer("GET", "/healthz", nil); status != 200 || string(text) != "ok\n" {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestListen(t *testing.T) {
+	ctx := t.Context()
+	for address, says := range map[string]string{
+		"0.0.0.0:0": "--tls-cert", "[::]:0": "--tls-cert", ":0": "not an IP address", "example.com:80": "not an IP address", "127.0.0.1": "HOST:PORT",
+	} {
+		if _, err := ListenTCP(ctx, address, TLS{}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: got %v", address, err)
+		}
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	l, err := ListenUnix(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	if _, err := ListenUnix(ctx, path); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("got %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// One that a killed server left is replaced; another file is not.
+	left, err := (&net.ListenConfig{}).Listen(context.WithoutCancel(ctx), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = ListenUnix(ctx, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ListenUnix(ctx, file); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("got %v", err)
+	}
+	if all, _ := os.ReadDir(dir); len(all) != 1 {
+		t.Errorf("left: %v", all)
+	}
+}

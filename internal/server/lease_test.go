@@ -1,0 +1,253 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+// counting returns a command that counts its runs in a file of the host, and the number of runs.
+func counting(t *testing.T, script string) (cmd api.Cmd, runs func() int) {
+	file := filepath.Join(t.TempDir(), "runs")
+	return sh("echo run >>" + file + "; " + script), func() int {
+		text, _ := os.ReadFile(file)
+		return bytes.Count(text, []byte("\n"))
+	}
+}
+
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	cmd, runs := counting(t, "sleep 0.5; date +%N")
+	key := []string{"Idempotency-Key", c.lease + "-a"}
+	var outputs sync.Map
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			var res fumehood.Result
+			c.ok("POST", box+"/run", cmd, &res, key...)
+			outputs.Store(res.Stdout.Text(), true)
+		})
+	}
+	all.Wait()
+	var res fumehood.Result
+	c.ok("POST", box+"/run", cmd, &res, key...) // afterwards
+	outputs.Store(res.Stdout.Text(), true)
+	n := 0
+	outputs.Range(func(any, any) bool { n++; return true })
+	if n != 1 || runs() != 1 {
+		t.Errorf("%d runs with %d outputs", runs(), n)
+	}
+	c.fails(422, fumehood.CodeConfig, "POST", box+"/run", sh("true"), key...)
+	c.fails(410, api.CodeStale, "POST", box+"/run", sh("true"), "Idempotency-Key", "sother-0123-a")
+	c.fails(400, fumehood.CodeConfig, "POST", box+"/run", sh("true"), "Idempotency-Key", c.lease+"-a b")
+	c.ok("GET", box, nil, nil, "Idempotency-Received", c.lease+"-a,"+c.lease+"-unknown")
+	c.fails(410, api.CodeStale, "POST", box+"/run", cmd, key...)
+	// An error is an answer too.
+	missing := api.Cmd{Args: []string{"no-such-program"}}
+	for range 2 {
+		c.fails(422, fumehood.CodeProgramNotFound, "POST", box+"/run", missing, "Idempotency-Key", c.lease+"-b")
+	}
+	// The same sandbox.
+	var first, second api.Sandbox
+	for _, to := range []*api.Sandbox{&first, &second} {
+		c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, to, "Idempotency-Key", c.lease+"-c")
+	}
+	if first.ID != second.ID || len(c.left()) != 2 {
+		t.Errorf("got %s and %s", first.ID, second.ID)
+	}
+	if runs() != 1 {
+		t.Errorf("%d runs", runs())
+	}
+}
+
+// A client that lost its connection gets the result by its key.
+func TestOnce_brokenConnection(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	cmd, runs := counting(t, "sleep 0.5; echo done")
+	ctx, cancel := context.WithCancel(t.Context())
+	text, err := json.Marshal(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+box+"/run", bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{"Fumehood-Lease": {c.lease}, "Idempotency-Key": {c.lease + "-a"}, "Content-Type": {"application/json"}}
+	go func() {
+		eventually(t, "it runs", func() bool { return runs() == 1 })
+		cancel()
+	}()
+	if resp, err := c.http.Do(req); err == nil {
+		resp.Body.Close()
+		t.Fatal("the request was not broken")
+	}
+	var res fumehood.Result
+	c.ok("POST", box+"/run", cmd, &res, "Idempotency-Key", c.lease+"-a")
+	if res.Stdout.Text() != "done\n" || runs() != 1 {
+		t.Errorf("%d runs: %+v", runs(), res)
+	}
+	// Without a key, a command is killed with its connection.
+	slow, runs := counting(t, "sleep 600")
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	text, _ = json.Marshal(slow)
+	req, _ = http.NewRequestWithContext(ctx, "POST", "http://localhost"+box+"/run", bytes.NewReader(text))
+	req.Header = http.Header{"Fumehood-Lease": {c.lease}, "Content-Type": {"application/json"}}
+	if resp, err := c.http.Do(req); err == nil {
+		resp.Body.Close()
+		t.Fatal("the request was not broken")
+	}
+	eventually(t, "no command runs", func() bool { return c.commands.Load() == 0 })
+	if runs() > 1 {
+		t.Errorf("%d runs", runs())
+	}
+}
+
+func TestCancelKey(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	cmd, runs := counting(t, "sleep 600")
+	key := c.lease + "-a"
+	go c.fails(409, fumehood.CodeCanceled, "POST", box+"/run", cmd, "Idempotency-Key", key)
+	eventually(t, "it runs", func() bool { return runs() == 1 })
+	c.ok("DELETE", "/v1/leases/"+c.lease+"/keys/"+key, nil, nil)
+	eventually(t, "no command runs", func() bool { return c.commands.Load() == 0 })
+	c.ok("DELETE", "/v1/leases/"+c.lease+"/keys/"+key, nil, nil)
+	// A request that arrives after its cancellation does not run.
+	late, runs := counting(t, "true")
+	c.ok("DELETE", "/v1/leases/"+c.lease+"/keys/"+c.lease+"-b", nil, nil)
+	c.fails(409, fumehood.CodeCanceled, "POST", box+"/run", late, "Idempotency-Key", c.lease+"-b")
+	if runs() != 0 {
+		t.Error("it ran")
+	}
+	// What has started already is taken back.
+	c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, nil, "Idempotency-Key", c.lease+"-c")
+	var p api.Process
+	c.ok("POST", box+"/processes", sh("sleep 600"), &p, "Idempotency-Key", c.lease+"-d")
+	for _, key := range []string{"c", "d"} {
+		c.ok("DELETE", "/v1/leases/"+c.lease+"/keys/"+c.lease+"-"+key, nil, nil)
+	}
+	var res fumehood.Result
+	c.ok("GET", box+"/processes/"+p.ID+"/result", nil, &res)
+	if res.Outcome != fumehood.Signaled || len(c.left()) != 1 {
+		t.Errorf("%+v; left: %q", res, c.left())
+	}
+	c.fails(409, fumehood.CodeCanceled, "POST", "/v1/sandboxes", fumehood.Spec{}, "Idempotency-Key", c.lease+"-c")
+}
+
+// Answers are held up to a number of bytes. A repeat of one that was dropped is an error, and does not run again.
+func TestOnce_dropped(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{held: 1 << 20})
+	box := c.box()
+	big, runs := counting(t, "head -c 400000 /dev/zero | tr '\\0' x")
+	for i := range 3 {
+		c.ok("POST", box+"/run", big, nil, "Idempotency-Key", fmt.Sprintf("%s-%d", c.lease, i))
+	}
+	c.fails(410, api.CodeStale, "POST", box+"/run", big, "Idempotency-Key", c.lease+"-0")
+	c.ok("POST", box+"/run", big, nil, "Idempotency-Key", c.lease+"-2")
+	if runs() != 3 {
+		t.Errorf("%d runs", runs())
+	}
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	const short = 1500 * time.Millisecond
+	c := serve(t, Options{grace: short})
+	held := c.lease
+	var opened api.Lease
+	c.ok("POST", "/v1/leases", struct{}{}, &opened)
+	c.lease = opened.ID
+	ctx, cancel := context.WithCancel(t.Context())
+	c.hold(ctx)
+	box := c.box()
+	cmd, runs := counting(t, "sleep 600")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.fails(409, fumehood.CodeCanceled, "POST", box+"/run", cmd, "Idempotency-Key", c.lease+"-a")
+	}()
+	eventually(t, "it runs", func() bool { return runs() == 1 })
+	c.ok("DELETE", "/v1/leases/"+c.lease, nil, nil)
+	<-done
+	if left := c.left(); len(left) != 0 || c.commands.Load() != 0 {
+		t.Errorf("left: %q", left)
+	}
+	c.fails(410, api.CodeStale, "GET", box, nil)
+	cancel()
+
+	// It ends some time after its connection, and not if that comes back before.
+	c.ok("POST", "/v1/leases", struct{}{}, &opened)
+	c.lease = opened.ID
+	ctx, cancel = context.WithCancel(t.Context())
+	c.hold(ctx)
+	c.box()
+	cancel()
+	<-time.After(short / 5)
+	ctx, cancel = context.WithCancel(t.Context())
+	c.hold(ctx)
+	<-time.After(2 * short)
+	if len(c.left()) != 1 {
+		t.Error("the sandbox was removed while the lease is held")
+	}
+	cancel()
+	eventually(t, "the sandbox is removed", func() bool { return len(c.left()) == 0 })
+	c.fails(410, api.CodeStale, "GET", "/v1/sandboxes", nil)
+
+	// Heartbeats hold it too.
+	c.ok("POST", "/v1/leases", struct{}{}, &opened)
+	c.lease = opened.ID
+	box = c.box()
+	for range 10 {
+		<-time.After(short / 4)
+		c.ok("POST", "/v1/leases/"+c.lease+"/renew", nil, nil)
+	}
+	c.ok("GET", box, nil, nil)
+	eventually(t, "the sandbox is removed", func() bool { return len(c.left()) == 0 })
+
+	for id, status := range map[string]int{"": 400, "sother-0123": 410, held + "x": 410, strings.Repeat("x", 200): 410} {
+		got, _ := c.answer("GET", "/v1/sandboxes", nil, "Fumehood-Lease", id)
+		if got != status {
+			t.Errorf("lease %q: got %d, want %d", id, got, status)
+		}
+	}
+	c.lease = held
+	c.ok("GET", "/v1/sandboxes", nil, nil)
+}
+
+// The server's end ends all leases: serve checks that nothing is left.
+func TestServe_stops(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	cmd, runs := counting(t, "sleep 600")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.fails(409, fumehood.CodeCanceled, "POST", box+"/run", cmd)
+	}()
+	eventually(t, "it runs", func() bool { return runs() == 1 })
+	c.stop()
+	<-done
+	if _, err := os.Stat(c.path); err == nil {
+		t.Error("the socket is still there")
+	}
+}

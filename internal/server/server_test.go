@@ -1,0 +1,411 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider/local"
+)
+
+// served is a server over the local provider, and a client of it.
+type served struct {
+	*Server
+	t     *testing.T
+	http  *http.Client
+	path  string
+	state string
+	stop  func()
+	lease string
+}
+
+// serve starts a server on a unix socket, and opens a lease that is held for the test.
+func serve(t *testing.T, opts Options) *served {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "serve-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &served{t: t, path: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
+	opts.Provider = "local"
+	opts.Open = func(context.Context) (fumehood.Provider, error) { return local.New(local.Options{StateDir: c.state}) }
+	c.Server = New(t.Context(), opts)
+	l, err := ListenUnix(t.Context(), c.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- c.Serve(ctx, l) }()
+	stopped := false
+	c.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		c.http.CloseIdleConnections()
+		if left := c.left(); len(left) > 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { c.stop() })
+	c.http = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: 10 * time.Second, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+	}}}
+	var opened api.Lease
+	c.ok("POST", "/v1/leases", struct{}{}, &opened)
+	c.lease = opened.ID
+	c.hold(t.Context())
+	return c
+}
+
+// left returns the folders of sandboxes.
+func (c *served) left() []string {
+	all, _ := filepath.Glob(filepath.Join(c.state, "*"))
+	return all
+}
+
+// hold holds the lease until ctx ends.
+func (c *served) hold(ctx context.Context) {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, "GET", "http://localhost/v1/leases/"+c.lease+"/hold", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := c.http.Do(req) //nolint:bodyclose // the goroutine closes it
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		c.t.Error(resp.Status)
+	}
+	go func() {
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, resp.Body)
+	}()
+}
+
+// send sends a request with a body of JSON or bytes.
+func (c *served) send(method, path string, body any, headers ...string) *http.Response {
+	c.t.Helper()
+	var r io.Reader
+	switch b := body.(type) {
+	case nil:
+	case []byte:
+		r = bytes.NewReader(b)
+	case io.Reader:
+		r = b
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		r = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(c.t.Context(), method, "http://localhost"+path, r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Fumehood-Lease", c.lease)
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+		}
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp
+}
+
+// answer returns the body of an answer.
+func (c *served) answer(method, path string, body any, headers ...string) (int, []byte) {
+	c.t.Helper()
+	resp := c.send(method, path, body, headers...)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp.StatusCode, data
+}
+
+// ok sends a request that must succeed, and decodes its answer.
+func (c *served) ok(method, path string, body, to any, headers ...string) {
+	c.t.Helper()
+	status, data := c.answer(method, path, body, headers...)
+	if status >= 300 {
+		c.t.Fatalf("%s %s: %d %s", method, path, status, data)
+	}
+	if to != nil {
+		if err := json.Unmarshal(data, to); err != nil {
+			c.t.Fatalf("%s %s: %v in %s", method, path, err, data)
+		}
+	}
+}
+
+// fails sends a request that must fail with a status and a code.
+func (c *served) fails(status int, code fumehood.Code, method, path string, body any, headers ...string) {
+	c.t.Helper()
+	got, data := c.answer(method, path, body, headers...)
+	var f failure
+	if err := json.Unmarshal(data, &f); err != nil || got != status || f.Body.Code != code || f.Body.Message == "" {
+		c.t.Errorf("%s %.200s: got %d %s, want %d with code %s", method, path, got, data, status, code)
+	}
+}
+
+// box starts a sandbox and returns its path.
+func (c *served) box() string {
+	c.t.Helper()
+	var box api.Sandbox
+	c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, &box)
+	return "/v1/sandboxes/" + box.ID
+}
+
+func sh(script string) api.Cmd { return api.Cmd{Args: []string{"sh", "-c", script}} }
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{Version: "v1"})
+	var v api.Version
+	c.ok("GET", "/v1/version", nil, &v)
+	if v.API != api.Number || v.Version != "v1" || v.Instance != c.Instance() {
+		t.Errorf("got %+v", v)
+	}
+	box := c.box()
+	cmd := sh(`cat; printf '\377'; echo error >&2; exit 3`)
+	cmd.Stdin = []byte("in\n")
+	var res fumehood.Result
+	c.ok("POST", box+"/run", cmd, &res)
+	if res.Outcome != fumehood.Exited || res.ExitCode != 3 || string(res.Stdout.Bytes) != "in\n\xff" || res.Stderr.Text() != "error\n" || res.Duration <= 0 {
+		t.Errorf("got %+v", res)
+	}
+	cmd = sh("sleep 600")
+	cmd.Timeout = 100
+	c.ok("POST", box+"/run", cmd, &res)
+	if res.Outcome != fumehood.TimedOut {
+		t.Errorf("got %+v", res)
+	}
+	c.fails(422, fumehood.CodeProgramNotFound, "POST", box+"/run", api.Cmd{Args: []string{"no-such-program"}})
+	c.fails(400, fumehood.CodeConfig, "POST", box+"/run?service=none", sh("true"))
+	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []string{"true"}, StdoutCap: 1 << 40})
+	c.ok("DELETE", box, nil, nil)
+	c.fails(404, fumehood.CodeUnavailable, "GET", box, nil)
+	if left := c.left(); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	content := bytes.Repeat([]byte("0123456789abcdef"), 400_000) // more than a part of a range
+	c.ok("PUT", box+"/file?path=a/b&mode=384", content, nil)
+	c.ok("PUT", box+"/file?path=a/streamed", io.MultiReader(bytes.NewReader(content[:5]), bytes.NewReader(content[5:])), nil)
+	for query, want := range map[string][]byte{
+		"path=a/b": content, "path=a/streamed": content, "path=a/b&offset=5": content[5:], "path=a/b&offset=3&length=4": content[3:7],
+		"path=a/b&offset=1&length=6000000": content[1:6000001], "path=a/b&length=0": {}, "path=a/b&offset=99999999": {},
+	} {
+		status, got := c.answer("GET", box+"/file?"+query, nil)
+		if status != 200 || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d with %d bytes, want %d", query, status, len(got), len(want))
+		}
+	}
+	var info api.FileInfo
+	c.ok("GET", box+"/stat?path=a/b", nil, &info)
+	if info.Type != "file" || info.Size != int64(len(content)) || info.Mode != 0o600 || info.Name != "b" {
+		t.Errorf("got %+v", info)
+	}
+	c.ok("POST", box+"/mkdir", map[string]any{"path": "d/e", "parents": true, "mode": 0o1777}, nil)
+	c.ok("POST", box+"/chmod", map[string]any{"path": "a/b", "mode": 0o640}, nil)
+	c.ok("POST", box+"/rename", map[string]any{"path": "a/b", "to": "d/c"}, nil)
+	var list fileList
+	c.ok("GET", box+"/list?path=d", nil, &list)
+	if len(list.Files) != 2 || list.Files[0].Mode != 0o640 || list.Files[1].Mode != 0o1777 || list.Files[1].Type != "directory" {
+		t.Errorf("got %+v", list)
+	}
+	_, walk := c.answer("GET", box+"/walk?path=d", nil)
+	if got := strings.Count(string(walk), "\n"); got != 3 || !strings.Contains(string(walk), `"path":"e"`) {
+		t.Errorf("got %s", walk)
+	}
+	status, archive := c.answer("GET", box+"/archive?path=d", nil)
+	if status != 200 {
+		t.Fatal(status)
+	}
+	c.ok("POST", box+"/mkdir", map[string]any{"path": "f"}, nil)
+	c.ok("PUT", box+"/archive?path=f", archive, nil)
+	c.ok("GET", box+"/stat?path=f/d/c", nil, &info)
+	c.ok("POST", box+"/remove", map[string]any{"path": "f", "recursive": true}, nil)
+	c.fails(404, fumehood.CodeNotFound, "GET", box+"/stat?path=f", nil)
+	c.fails(404, fumehood.CodeNotFound, "GET", box+"/file?path=f&offset=1", nil)
+	c.fails(409, fumehood.CodeIsDirectory, "GET", box+"/file?path=d", nil)
+	c.fails(409, fumehood.CodeExists, "POST", box+"/mkdir", map[string]any{"path": "d"})
+	c.fails(409, fumehood.CodeNotEmpty, "POST", box+"/remove", map[string]any{"path": "d"})
+}
+
+// events reads the events of a command until its end, or n of them if n is not 0.
+func (c *served) events(path string, n int) (all []api.Event) {
+	c.t.Helper()
+	resp := c.send("GET", path, nil)
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for n == 0 || len(all) < n {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			if n == 0 && err == io.EOF {
+				return all
+			}
+			c.t.Fatalf("%v after %+v", err, all)
+		}
+		var ev api.Event
+		if err := json.Unmarshal(line, &ev); err != nil {
+			c.t.Fatal(err)
+		}
+		if ev.Type != api.EventHeartbeat {
+			all = append(all, ev)
+		}
+	}
+	return all
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	cmd := sh("echo one; read a; echo two $a; echo error >&2; exit 4")
+	cmd.StdinPipe = true
+	var p api.Process
+	c.ok("POST", box+"/processes", cmd, &p)
+	path := box + "/processes/" + p.ID
+	first := c.events(path+"/events", 1)
+	if string(first[0].Data) != "one\n" || first[0].Stream != "stdout" || first[0].Offset != 0 {
+		t.Errorf("got %+v", first)
+	}
+	c.ok("POST", path+"/stdin", []byte("x\n"), nil, "Content-Type", "application/octet-stream")
+	rest := map[string]string{}
+	all := c.events(path+"/events?stdout=2", 0) // after a connection that broke
+	for _, ev := range all {
+		rest[ev.Stream] += string(ev.Data)
+	}
+	if end := all[len(all)-1]; rest["stdout"] != "e\ntwo x\n" || rest["stderr"] != "error\n" || end.Type != api.EventEnd || end.Result.ExitCode != 4 {
+		t.Errorf("got %q, %+v", rest, all)
+	}
+	var res fumehood.Result
+	c.ok("GET", path+"/result", nil, &res)
+	var list processList
+	c.ok("GET", box+"/processes", nil, &list)
+	if res.ExitCode != 4 || len(list.Processes) != 1 || !list.Processes[0].Ended {
+		t.Errorf("got %+v, %+v", res, list)
+	}
+	c.ok("DELETE", path, nil, nil)
+	c.fails(404, fumehood.CodeUnavailable, "GET", path, nil)
+
+	c.ok("POST", box+"/processes", sh("sleep 600"), &p)
+	path = box + "/processes/" + p.ID
+	c.fails(400, fumehood.CodeConfig, "DELETE", path, nil)
+	c.ok("POST", path+"/signal", map[string]int{"signal": 15}, nil)
+	c.ok("GET", path+"/result", nil, &res)
+	if res.Outcome != fumehood.Signaled || res.Signal != 15 {
+		t.Errorf("got %+v", res)
+	}
+	c.ok("POST", path+"/kill", struct{}{}, nil)
+}
+
+// A reader that is slow, and comes back after a broken connection, misses nothing: the command waits for it.
+func TestEvents_slowReader(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	var p api.Process
+	const size = 5 << 20
+	c.ok("POST", box+"/processes", sh(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)), &p)
+	path := box + "/processes/" + p.ID
+	got := int64(0)
+	for got < size {
+		resp := c.send("GET", fmt.Sprintf("%s/events?stdout=%d", path, got), nil)
+		in := bufio.NewReader(resp.Body)
+		for range 20 {
+			line, err := in.ReadBytes('\n')
+			var ev api.Event
+			if err == nil {
+				err = json.Unmarshal(line, &ev)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.Type == api.EventOutput {
+				if ev.Offset != got {
+					t.Fatalf("at %d, want %d", ev.Offset, got)
+				}
+				got += int64(len(ev.Data))
+			}
+			if ev.Type == api.EventEnd {
+				break
+			}
+		}
+		var now api.Process
+		c.ok("GET", path, nil, &now)
+		if now.Ended && got < size/2 {
+			t.Fatalf("the command has ended, with %d bytes read", got)
+		}
+		resp.Body.Close()
+	}
+	if all := c.events(fmt.Sprintf("%s/events?stdout=%d", path, got), 1); all[0].Type != api.EventEnd || all[0].Result.Stdout.Total != size {
+		t.Errorf("got %+v", all)
+	}
+}
+
+// Without a reader, a command with much output ends.
+func TestEvents_noReader(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{grace: time.Second})
+	box := c.box()
+	var p api.Process
+	c.ok("POST", box+"/processes", sh("head -c 8000000 /dev/zero | tr '\\0' x"), &p)
+	var res fumehood.Result
+	c.ok("GET", box+"/processes/"+p.ID+"/result", nil, &res)
+	if res.Stdout.Total != 8000000 {
+		t.Errorf("got %+v", res)
+	}
+	all := c.events(box+"/processes/"+p.ID+"/events", 0)
+	if all[0].Offset < 8000000-3*window || all[len(all)-1].Type != api.EventEnd {
+		t.Errorf("the first is at %d of %d events", all[0].Offset, len(all))
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	limit := time.After(20 * time.Second)
+	for !is() {
+		select {
+		case <-again.C:
+		case <-limit:
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
