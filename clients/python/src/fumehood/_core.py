@@ -5,6 +5,9 @@ Everything here is a coroutine over an IO, see _io: written once for blocking co
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
 import logging
 import secrets
@@ -13,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from . import _http
 from ._errors import (
@@ -64,24 +67,35 @@ class Request:
     repeat: bool = False  # may be sent again without a key
 
     @property
+    def repeatable(self) -> bool:
+        """Whether the request may be sent again if its connection breaks."""
+        return bool(self.key or self.repeat) and self.pieces is None
+
+    @property
     def target(self) -> str:
         """The path with the query."""
-        query = {k: v for k, v in self.query.items() if not (v is None or v is False or v == "")}
-        given = {k: "true" if v is True else str(v) for k, v in query.items()}
-        return f"{self.path}?{urlencode(given, quote_via=quote)}" if given else self.path
+        query = [(k, v) for k, v in self.query.items() if not (v is None or v is False or v == "")]
+        text = "&".join([f"{k}={'true' if v is True else _quoted(str(v))}" for k, v in query])
+        return f"{self.path}?{text}" if text else self.path
+
+
+_quoted = functools.lru_cache(1024)(functools.partial(quote, safe=""))
 
 
 def segment(name: str) -> str:
     """Return a name as one segment of a path, which it cannot leave."""
     if name in ("", ".", ".."):
         raise ConfigError(f"name: invalid: {name!r}")
-    return quote(name, safe="")
+    return _quoted(name)
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def encode(body: JSON) -> bytes:
     """Encode the body of a request."""
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return _encoder.encode(body).encode()
     except UnicodeEncodeError:
         raise ConfigError("request: a text has a lone surrogate, which JSON cannot hold") from None
 
@@ -89,7 +103,7 @@ def encode(body: JSON) -> bytes:
 def decode(data: bytes) -> Any:
     """Decode the body of an answer."""
     try:
-        return json.loads(data)
+        return json.loads(data.decode())
     except (ValueError, RecursionError) as e:
         raise ProtocolError("answer: invalid JSON") from e
 
@@ -176,6 +190,7 @@ class Core:
         self._common = [("Host", address.authority), ("User-Agent", f"fumehood-python/{__version__}")]
         if token:
             self._common.append(("Authorization", f"Bearer {token}"))
+        self._keys, self._counter = secrets.token_hex(8), itertools.count(1)
         self._opening = io.lock()
         self._lease = ""
         self._holder: Stop | None = None
@@ -184,16 +199,21 @@ class Core:
 
     # Connections
 
-    async def _take(self, deadline: float | None) -> Connection:
+    async def _take(self, request: Request, deadline: float | None) -> Connection:
         while self._idle:
             try:
                 connection = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if not connection.stale():
+            if request.repeatable or not connection.stale():
                 return connection
             connection.close()
         return await self.io.connect(self.address, deadline)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._idle.pop().close()
 
     def give(self, connection: Connection) -> None:
         """Take back a connection whose answer has been read."""
@@ -237,7 +257,8 @@ class Core:
                     attempt, failing = 0, now
                 if self.server is not None and self.server.ended:
                     raise UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
-                if not (request.key or request.repeat) or request.pieces is not None or now - failing > PATIENCE:
+                self._close_idle()  # they broke as well, if the server was restarted
+                if not request.repeatable or now - failing > PATIENCE:
                     raise
                 await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
                 attempt += 1
@@ -264,7 +285,7 @@ class Core:
             head = _http.head(request.method, request.target, fields, length)
         except ValueError as e:
             raise ConfigError(f"request: {e}") from None
-        connection = await self._take(deadline)
+        connection = await self._take(request, deadline)
         try:
             answer = await self._send(connection, request, head, deadline)
         except BaseException:
@@ -343,10 +364,9 @@ class Core:
                 await self.io.shielded(lambda: self._cancel(request))
             raise
 
-    @staticmethod
-    def key(lease: str) -> str:
+    def key(self, lease: str) -> str:
         """Return a new key."""
-        return f"{lease}-{secrets.token_hex(12)}"
+        return f"{lease}-{self._keys}-{next(self._counter):x}"
 
     async def _cancel(self, request: Request) -> None:
         """Cancel what a request started, if anything."""
@@ -413,8 +433,7 @@ class Core:
             self._holding.close()
         if self._holder is not None:
             await self._holder()
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
         await self.io.sleep(0)  # an event loop closes connections in its next round
         if self.server is not None:
             await self.io.thread(self.server.stop)

@@ -7,7 +7,7 @@ a ProtocolError. The end of the connection before the end of a response is a Con
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ._errors import ConnectionLostError, ProtocolError
@@ -17,28 +17,24 @@ MAX_FIELDS = 100  # headers of a response
 MAX_INFORMATIONAL = 8  # responses of class 1xx before the final one
 LAST_CHUNK = b"0\r\n\r\n"
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TARGET = re.compile(r"/[\x21-\x7e]*")
-_VALUE = re.compile(r"[\x20-\x7e]*")
+_REQUEST = re.compile(r"[A-Z]+ /[\x21-\x7e]* HTTP/1\.1\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*\r\n)*")
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)(?:\r\n|\Z)")
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _MAX_CHUNK_LINE = 1024
 
 
-def head(method: str, target: str, fields: Iterable[tuple[str, str]], length: int | None = None) -> bytes:
+def head(method: str, target: str, fields: Sequence[tuple[str, str]], length: int | None = None) -> bytes:
     """Return the head of a request. A length of None means no body, and -1 a chunked one."""
-    if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
-        raise ValueError(f"invalid request line: {method!r} {target!r}")
-    lines = [f"{method} {target} HTTP/1.1"]
-    for name, value in fields:
-        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ValueError(f"invalid value of header {name!r}")  # the value may be a secret
-        lines.append(f"{name}: {value}")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in fields])
+    text = f"{method} {target} HTTP/1.1\r\n{lines}"
+    # Whatever has an end of a line is one line more.
+    if not _REQUEST.fullmatch(text) or text.count("\r\n") != len(fields) + 1:
+        raise ValueError("invalid method, target or header")  # without it: it may be a secret
     if length is not None:
-        lines.append("Transfer-Encoding: chunked" if length < 0 else f"Content-Length: {length}")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+        text += "Transfer-Encoding: chunked\r\n" if length < 0 else f"Content-Length: {length}\r\n"
+    return (text + "\r\n").encode("ascii")
 
 
 def chunk(data: bytes) -> bytes:
@@ -52,10 +48,6 @@ class Head:
 
     status: int
     fields: dict[str, str] = field(default_factory=dict)
-
-    def get(self, name: str) -> str:
-        """Return the value of a field, or an empty string."""
-        return self.fields.get(name, "")
 
 
 class Reader:
@@ -113,11 +105,11 @@ class Reader:
             block = self._block()
             if block is None:
                 return None
-            lines = block.split(b"\r\n")
-            match = _STATUS.fullmatch(lines[0])
+            line, _, rest = block.partition(b"\r\n")
+            match = _STATUS.fullmatch(line)
             if not match:
-                raise ProtocolError(f"response: invalid status line {lines[0][:80]!r}")
-            answer = Head(int(match[1]), _fields(lines[1:]))
+                raise ProtocolError(f"response: invalid status line {line[:80]!r}")
+            answer = Head(int(match[1]), _fields(rest))
             if answer.status >= 200:
                 self._frame(answer)
                 return answer
@@ -194,15 +186,15 @@ class Reader:
             block = self._block()
             if block is None:
                 return False
-            self.trailers = _fields(block.split(b"\r\n")) if block else {}
+            self.trailers = _fields(block)
             self._trailing, self._finished = False, True
         return True
 
     def _frame(self, answer: Head) -> None:
         """Decide how long the body is."""
         coding, length = answer.fields.get("transfer-encoding"), answer.fields.get("content-length")
-        tokens = {t.strip().lower() for t in answer.get("connection").split(",")}
-        self._keep = "close" not in tokens
+        options = answer.fields.get("connection", "")
+        self._keep = not options or "close" not in {t.strip().lower() for t in options.split(",")}
         self._chunked, self._left, self._between, self._trailing = False, 0, False, False
         if coding is not None and length is not None:
             raise ProtocolError("response: it has both a length and a transfer coding")
@@ -220,15 +212,19 @@ class Reader:
             raise ProtocolError("response: it has neither a length nor a transfer coding")
 
 
-def _fields(lines: list[bytes]) -> dict[str, str]:
+def _fields(block: bytes) -> dict[str, str]:
     """Parse header lines. A repeated field is joined by commas, which makes a repeated length invalid."""
     fields: dict[str, str] = {}
-    if len(lines) > MAX_FIELDS:
-        raise ProtocolError(f"response: it has more than {MAX_FIELDS} headers")
-    for line in lines:
-        match = _FIELD.fullmatch(line)
+    at = 0
+    for _ in range(MAX_FIELDS):
+        if at == len(block):
+            return fields
+        match = _FIELD.match(block, at)
         if not match:
-            raise ProtocolError(f"response: invalid header {line[:40]!r}")
-        name, value = match[1].decode("ascii").lower(), match[2].decode("latin-1")
+            raise ProtocolError(f"response: invalid header {block[at : at + 40]!r}")
+        at = match.end()
+        name, value = match[1].decode("ascii").lower(), match[2].strip(b" \t").decode("latin-1")
         fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    if at != len(block):
+        raise ProtocolError(f"response: it has more than {MAX_FIELDS} headers")
     return fields

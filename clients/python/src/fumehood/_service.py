@@ -59,6 +59,8 @@ def command(args: Sequence[str], options: CommandOptions, **more: Any) -> JSON:
     """Return a command as the server's JSON."""
     if isinstance(args, (str, bytes)):
         raise ConfigError("command: a text in the place of a list", hint='run ["sh", "-c", text] for a shell')
+    if not options and not more:
+        return {"args": list(args)}
     if unknown := set(options) - set(CommandOptions.__annotations__):
         raise TypeError(f"unknown options of a command: {', '.join(sorted(unknown))}")
     rest: dict[str, Any] = dict(options)
@@ -69,7 +71,7 @@ def command(args: Sequence[str], options: CommandOptions, **more: Any) -> JSON:
     return without_zeros(
         args=list(args),
         dir=rest.pop("cwd", ""),
-        stdin=base64.b64encode(read_all(stdin)).decode(),
+        stdin=base64.b64encode(read_all(stdin)).decode() if stdin is not None else "",
         timeout_ms=millis(timeout or 0),
         grace_ms=None if grace is None else millis(grace) or -1,
         rlimits=rlimits.encode() if rlimits else None,

@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ._errors import FumehoodError, ProtocolError, from_json
@@ -29,13 +29,20 @@ def parse_time(text: str) -> datetime | None:
     if not match:
         return None
     zone = "+00:00" if match[3] == "Z" else match[3]
+    fraction = (match[2] or "")[:6].ljust(6, "0")
     try:
-        whole = datetime.fromisoformat(match[1] + zone)
+        time = datetime.fromisoformat(f"{match[1]}.{fraction}{zone}")
     except ValueError:
         return None
-    if whole.year == 1:
-        return None  # Go's zero value
-    return whole + timedelta(microseconds=int((match[2] or "0").ljust(9, "0")[:6]))
+    return time if time.year > 1 else None  # the year 1 is Go's zero value
+
+
+V = TypeVar("V")
+
+
+def wrong(name: str) -> ProtocolError:
+    """Return the error of a field of another type."""
+    return ProtocolError(f"answer: the field {name} has another type than was expected")
 
 
 class Fields:
@@ -55,46 +62,26 @@ class Fields:
         """The object itself."""
         return self._all
 
-    def _of(self, name: str, kind: type | tuple[type, ...], zero: Any) -> Any:
+    def _of(self, name: str, kind: type[V], zero: V) -> V:
         value = self._all.get(name)
+        if isinstance(value, kind):
+            return value
         if value is None:
             return zero
-        if not isinstance(value, kind):
-            raise ProtocolError(f"answer: the field {name} has another type than was expected")
-        return value
+        raise wrong(name)
 
     def text(self, name: str) -> str:
-        return str(self._of(name, str, ""))
+        return self._of(name, str, "")
 
     def integer(self, name: str, zero: int = 0) -> int:
-        return int(self._of(name, int, zero))
-
-    def number(self, name: str) -> float:
-        return float(self._of(name, (int, float), 0.0))
-
-    def seconds(self, name: str) -> float:
-        """Return a number of milliseconds in seconds."""
-        return self.number(name) / 1000
-
-    def flag(self, name: str) -> bool:
-        return bool(self._of(name, bool, False))
-
-    def time(self, name: str) -> datetime | None:
-        return parse_time(self.text(name))
+        return self._of(name, int, zero)
 
     def items(self, name: str) -> list[Any]:
         found: list[Any] = self._of(name, list, [])
         return found
 
-    def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(str(item) for item in self.items(name))
-
     def object(self, name: str) -> Fields:
         return Fields(self._all.get(name))
-
-    def mapping(self, name: str) -> dict[str, str]:
-        found: JSON = self._of(name, dict, {})
-        return {key: str(value) for key, value in found.items()}
 
     def has(self, name: str) -> bool:
         return self._all.get(name) is not None
@@ -106,9 +93,6 @@ class Fields:
             raise ProtocolError(f"answer: the field {name} is not base64") from e
 
 
-D = TypeVar("D", bound="Data")
-
-
 class Data:
     """Plain data that the server's JSON describes with the same names.
 
@@ -118,58 +102,68 @@ class Data:
     @classmethod
     def parse(cls, f: Fields) -> Self:
         """Return the value of a JSON object."""
-        return cls(**{name: read(f, key) for name, key, read in _plan(cls)})
+        raw, values = f.raw, []
+        for _, key, kind, zero, convert in _plan(cls):
+            value = raw.get(key)
+            if value is None:
+                values.append(zero())
+            elif value.__class__ is kind or (kind is float and value.__class__ is int):
+                values.append(convert(value) if convert else value)
+            else:
+                raise wrong(key)
+        return cls(*values)
 
     def encode(self) -> JSON:
         """Return the value as a JSON object, without what is zero or empty."""
         found: JSON = {}
-        for name, key, _ in _plan(type(self)):
+        for name, key, *_ in _plan(type(self)):
             value = getattr(self, name)
             if value not in (None, "", 0, (), [], {}):
                 found[key] = millis(value) if key != name else dict(value) if isinstance(value, Mapping) else value
         return found
 
 
-Plan = list[tuple[str, str, Callable[[Fields, str], Any]]]
+# For each field its name, its name in JSON, its type there, its zero value, and how it is converted.
+Plan = list[tuple[str, str, type[Any], Callable[[], Any], Callable[[Any], Any] | None]]
 _plans: dict[str, Plan] = {}
 
 
 def _plan(kind: type[Any]) -> Plan:
-    """Return the fields of a dataclass: their names, their names in JSON, and how each is read."""
+    """Return how a dataclass is read."""
     plan = _plans.get(kind.__name__)
     if plan is None:
-        plan = [(f.name, f"{f.name}_ms" if f.type == "float" else f.name, _reader(str(f.type))) for f in fields(kind)]
+        plan = [(f.name, f"{f.name}_ms" if f.type == "float" else f.name, *_reader(str(f.type))) for f in fields(kind)]
         _plans[kind.__name__] = plan
     return plan
 
 
-def _reader(kind: str) -> Callable[[Fields, str], Any]:
+def _reader(kind: str) -> tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]:
     if kind in _READERS:
         return _READERS[kind]
     item = globals()[kind.removeprefix("tuple[").removesuffix(", ...]")]
-
-    def read(f: Fields, key: str) -> Any:
-        return item.parse(f.object(key))
-
-    def read_all(f: Fields, key: str) -> Any:
-        return tuple(item.parse(Fields(each)) for each in f.items(key))
-
-    return read_all if kind.startswith("tuple[") else read
+    if kind.startswith("tuple["):
+        return list, tuple, lambda items: tuple(item.parse(Fields(each)) for each in items)
+    none = item.parse(Fields({}))  # it cannot be changed
+    return dict, lambda: none, lambda value: item.parse(Fields(value))
 
 
-_READERS: dict[str, Callable[[Fields, str], Any]] = {
-    "str": Fields.text,
-    "Outcome": Fields.text,
-    "FileKind": Fields.text,
-    "int": Fields.integer,
-    "bool": Fields.flag,
-    "float": Fields.seconds,
-    "Cores": Fields.number,
-    "datetime | None": Fields.time,
-    "FumehoodError | None": lambda f, key: from_json(f.object(key).raw) if f.has(key) else None,
-    "tuple[str, ...]": Fields.texts,
-    "Sequence[str]": Fields.texts,
-    "Mapping[str, str]": Fields.mapping,
+def _texts(items: list[Any]) -> tuple[str, ...]:
+    return tuple(str(item) for item in items)
+
+
+_READERS: dict[str, tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]] = {
+    "str": (str, str, None),
+    "Outcome": (str, str, None),
+    "FileKind": (str, str, None),
+    "int": (int, int, None),
+    "bool": (bool, bool, None),
+    "float": (float, float, lambda ms: ms / 1000),
+    "Cores": (float, float, float),
+    "datetime | None": (str, lambda: None, parse_time),
+    "FumehoodError | None": (dict, lambda: None, from_json),
+    "tuple[str, ...]": (list, tuple, _texts),
+    "Sequence[str]": (list, tuple, _texts),
+    "Mapping[str, str]": (dict, dict, lambda found: {key: str(value) for key, value in found.items()}),
 }
 
 
