@@ -145,7 +145,7 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 	var l net.Listener
 	switch {
 	case o.stdio:
-		path, remove, err := server.PrivateSocket()
+		path, remove, err := server.PrivateSocket(ctx)
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package cli
 
 import (
@@ -169,7 +171,7 @@ func TestServe_killed(t *testing.T) {
 		_, err := e.Inspect(t.Context(), name+"-default-1")
 		return err != nil
 	})
-	if err := os.RemoveAll(filepath.Dir(s.path)); err != nil { // a killed server leaves its socket
+	if err := os.RemoveAll(filepath.Dir(s.path)); err != nil { // a killed server leaves its socket to the next
 		t.Error(err)
 	}
 }

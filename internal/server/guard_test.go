@@ -321,3 +321,45 @@ func TestListen(t *testing.T) {
 		t.Errorf("left: %v", all)
 	}
 }
+
+// A killed server leaves the folder of its private socket, which the next one removes.
+func TestPrivateSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "private-") // the path of a test's own folder is too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	t.Setenv("TMPDIR", dir)
+	listens := func() (path string, l net.Listener) {
+		path, _, err := PrivateSocket(t.Context())
+		if err == nil {
+			l, err = ListenUnix(t.Context(), path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path, l
+	}
+	killed, l := listens()
+	l.(*named).path = "" // the socket stays
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lives, l := listens()
+	defer l.Close()
+	path, remove, err := PrivateSocket(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	for path, want := range map[string]bool{killed: false, lives: true} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s exists: %v", path, err)
+		}
+	}
+	if err := remove(); err != nil {
+		t.Error(err)
+	}
+}

@@ -8,13 +8,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/fumehood/fumehood"
 )
 
 const opListen = "listen"
 
-// ListenUnix listens on a unix socket with mode 0600. It replaces a socket on which nobody listens any more.
+// ListenUnix listens on a unix socket with mode 0600. It replaces a socket that an ended server left.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 	fail := func(err error) (net.Listener, error) {
 		return nil, &fumehood.Error{Op: opListen, Path: path, Class: fumehood.ErrConfig, Err: err}
@@ -81,12 +83,29 @@ func SocketPath() (string, error) {
 }
 
 // PrivateSocket returns the path for a socket in a new folder that only this user can enter. remove removes the folder.
-func PrivateSocket() (path string, remove func() error, err error) {
-	dir, err := os.MkdirTemp("", "fumehood-serve-")
+func PrivateSocket(ctx context.Context) (path string, remove func() error, err error) {
+	sweepSockets(ctx)
+	dir, err := os.MkdirTemp("", privatePrefix)
 	if err != nil {
 		return "", nil, err
 	}
 	return filepath.Join(dir, "s"), func() error { return os.RemoveAll(dir) }, nil
+}
+
+const privatePrefix = "fumehood-serve-"
+
+// sweepSockets removes the folders of private sockets that killed servers left: those on which no server listens.
+func sweepSockets(ctx context.Context) {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), privatePrefix+"*")) // it only fails for a bad pattern
+	for _, dir := range dirs {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", filepath.Join(dir, "s"))
+		if err == nil {
+			conn.Close()
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) { // others may not enter the folder, nor remove it
+			_ = os.RemoveAll(dir)
+		}
+	}
 }
 
 // TLS are the files of a server's certificate and key in PEM. Both are empty without TLS.
