@@ -14,6 +14,12 @@ from unittest import mock
 from fumehood import _errors
 from fumehood._launch import Server, find_binary, forks
 
+LOG = """\
+{"time": "t", "level": "WARN", "msg": "a warning", "key": "value"}
+{"level": "INFO", "msg": "no warning"}
+no JSON
+"""
+
 
 class TestServer(unittest.TestCase):
     def setUp(self) -> None:
@@ -37,7 +43,7 @@ open(sys.argv[0] + '.pid', 'w').write(str(os.getpid()))
 sys.stdin.read()
 open(sys.argv[0] + '.ended', 'w').close()""")
         server = Server(script, ["--a"])
-        self.assertEqual(server.hello, {"address": "unix:/x", "args": "serve --stdio --a"})
+        self.assertEqual(server.hello, {"address": "unix:/x", "args": "serve --stdio --log-format json --log-level warn --a"})
         self.assertFalse(server.ended)
         server.stop()
         self.assertTrue(server.ended)
@@ -55,10 +61,10 @@ open(sys.argv[0] + '.ended', 'w').close()""")
         self.assertLess(time.monotonic() - began, 10)
 
     def test_log(self) -> None:
-        script = self.program("sys.stderr.write('level=WARN msg=x\\n'); print('{}', flush=True); sys.stdin.read()")
+        script = self.program(f"sys.stderr.write({LOG!r}); print('{{}}', flush=True); sys.stdin.read()")
         with self.assertLogs("fumehood.server", "WARNING") as logs:
             Server(script).stop()
-        self.assertIn("level=WARN msg=x", logs.output[0])
+        self.assertEqual([r.getMessage() for r in logs.records], ["a warning key=value", "no JSON"])
 
     def test_ends_when_abandoned(self) -> None:
         script = self.program("print('{}', flush=True); sys.stdin.read(); open(sys.argv[0] + '.ended', 'w').close()")

@@ -27,6 +27,7 @@ STOP = 15.0  # seconds that a server may take to remove what it started
 _MAX_LINE = 64 << 10
 
 log = logging.getLogger("fumehood")
+server_log = logging.getLogger("fumehood.server")
 
 
 class _Forks:
@@ -98,7 +99,10 @@ class Server:
         env: Mapping[str, str] | None = None,
         timeout: float = START,
     ) -> None:
-        command = [binary or find_binary(), "serve", "--stdio", *arguments]
+        wanted = server_log.getEffectiveLevel()
+        level = "debug" if wanted <= logging.DEBUG else "info" if wanted <= logging.INFO else "warn"
+        flags = ["--stdio", "--log-format", "json", "--log-level", level]
+        command = [binary or find_binary(), "serve", *flags, *arguments]
         variables = None if env is None else {**os.environ, **env}
         try:
             self._process = subprocess.Popen(
@@ -181,15 +185,16 @@ class Server:
 
 
 def _relay(stream: IO[bytes], lines: deque[str]) -> None:
-    """Log what the server logs."""
-    server = logging.getLogger("fumehood.server")
+    """Log what the server logs, as lines of JSON, and whatever else it writes."""
     with stream:
         while line := stream.readline(_MAX_LINE):
-            text = line.decode("utf-8", "replace").rstrip()
+            text, level = line.decode("utf-8", "replace").rstrip(), logging.WARNING
+            with contextlib.suppress(ValueError):
+                record = json.loads(text)
+                if isinstance(record, dict):
+                    level = logging.getLevelName(record.pop("level", "WARN"))
+                    record.pop("time", None)
+                    message = record.pop("msg", "")
+                    text = " ".join([str(message), *(f"{name}={value}" for name, value in record.items())])
             lines.append(text)
-            level = logging.DEBUG
-            if "level=WARN" in text:
-                level = logging.WARNING
-            elif "level=ERROR" in text:
-                level = logging.ERROR
-            server.log(level, "%s", text)
+            server_log.log(level if isinstance(level, int) else logging.WARNING, "%s", text)

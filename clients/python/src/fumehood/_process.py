@@ -137,6 +137,7 @@ class AsyncEvents(Iterating[Event]):
                     raise
                 await core.io.sleep(0.05)
                 continue
+            failing = 0.0
             event = self._parse(self._answer, Fields(decode(line)))
             if isinstance(event, End):
                 await self._finish(self._answer)
