@@ -328,6 +328,14 @@ class TestSandboxes(OnProvider):
             code = "x = bytearray(512 << 20)"
             self.assertEqual(sb.run(["python3", "-c", code]).outcome, "out-of-memory")
 
+    def test_prepare(self) -> None:
+        images = self.client.prepare(IMAGE)
+        self.assertEqual(list(images), ["default"])
+        with self.client.start(IMAGE, images=images) as sb:
+            self.assertTrue(sb.run(["true"]).success)
+        with self.assertRaises(fumehood.FumehoodError):
+            self.client.prepare("fumehood-test/no-such-image")
+
     def test_not_a_client(self) -> None:
         client = Client(binary="/nonexistent")
         with self.assertRaises(fumehood.ConfigError):

@@ -43,7 +43,9 @@ open(sys.argv[0] + '.pid', 'w').write(str(os.getpid()))
 sys.stdin.read()
 open(sys.argv[0] + '.ended', 'w').close()""")
         server = Server(script, ["--a"])
-        self.assertEqual(server.hello, {"address": "unix:/x", "args": "serve --stdio --log-format json --log-level warn --a"})
+        self.assertEqual(
+            server.hello, {"address": "unix:/x", "args": "serve --stdio --log-format json --log-level warn --a"}
+        )
         self.assertFalse(server.ended)
         server.stop()
         self.assertTrue(server.ended)

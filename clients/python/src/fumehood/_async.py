@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ._aio import running_io
 from ._core import Core, Request, encode, segment
 from ._errors import ConfigError, StaleError, UnavailableError, VersionError
-from ._files import Readable
 from ._io import IO, Address, deadline_of, parse_address
 from ._launch import START, Server
 from ._service import AsyncService
-from ._types import Compose, Fields, Limits, Mount, Port, SandboxInfo, ServiceInfo, millis, without_zeros
+from ._types import JSON, Compose, Fields, Limits, Mount, Port, SandboxInfo, ServiceInfo, millis, without_zeros
 from ._version import API, __version__
-
-if TYPE_CHECKING:
-    pass
-
-log = logging.getLogger("fumehood")
-
-Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
-Progress = Callable[[str], object]
 
 
 def _check_version(server: Fields) -> None:
@@ -35,6 +25,12 @@ def _check_version(server: Fields) -> None:
             f"server: version {server.text('version')} has API {api}, and this client, {__version__}, has API {API}",
             hint="install the client and the server of the same release",
         )
+
+
+def _project(compose: Compose | str | None) -> JSON | None:
+    """Return a Compose project, or the text of a file, as the server's JSON."""
+    project = Compose(content=compose) if isinstance(compose, str) else compose
+    return project.encode() if project else None
 
 
 class AsyncClient:
@@ -145,21 +141,22 @@ class AsyncClient:
         allow_unsafe: bool = False,
         keep: bool = False,
         ttl: float = 0,
+        images: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> AsyncSandbox:
         """Start a sandbox from an image or a Compose project, and return when commands can run in it.
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
-        name of a network. A sandbox with keep stays when the client is closed, for ttl seconds if that is given.
-        timeout limits the start.
+        name of a network. A sandbox with keep stays for ttl seconds, also when the client is closed.
+        images are those of prepare. timeout limits the start.
         """
         core = await self._core()
         deadline = deadline_of(timeout)
-        project = Compose(content=compose) if isinstance(compose, str) else compose
         spec = without_zeros(
             name=name,
             image=image,
-            compose=project.encode() if project else None,
+            compose=_project(compose),
+            images=dict(images or {}),
             env=dict(env or {}),
             user=user,
             dir=cwd,
@@ -175,6 +172,18 @@ class AsyncClient:
         )
         request = Request("POST", "/v1/sandboxes", body=encode(spec))
         return AsyncSandbox(core, SandboxInfo.parse(await core.keyed(request, deadline)), request.lease)
+
+    async def prepare(
+        self, image: str = "", *, compose: Compose | str | None = None, timeout: float | None = None
+    ) -> dict[str, str]:
+        """Pull or build the images of a sandbox without starting it, and return their ids by service.
+
+        A start with these images pulls and builds nothing.
+        """
+        core = await self._core()
+        request = Request("POST", "/v1/images", body=encode(without_zeros(image=image, compose=_project(compose))))
+        prepared = await core.keyed(request, deadline_of(timeout))
+        return {service: str(found) for service, found in prepared.object("images").raw.items()}
 
     async def sandboxes(self) -> list[SandboxInfo]:
         """List the sandboxes of this client and the kept ones."""

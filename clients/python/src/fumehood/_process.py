@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import logging
-import os
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._core import PATIENCE, Answer, Core, Request, decode, segment
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
-from ._files import Readable, content
+from ._files import content
 from ._io import deadline_of
 from ._types import JSON, Chunk, End, Event, Fields, FileInfo, ProcessInfo, Result
 
@@ -20,11 +18,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ._service import AsyncService
-
-log = logging.getLogger("fumehood")
-
-Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
-Progress = Callable[[str], object]
 
 
 T = TypeVar("T")

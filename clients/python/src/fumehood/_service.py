@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -29,10 +28,8 @@ from ._types import (
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-log = logging.getLogger("fumehood")
 
 Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
-Progress = Callable[[str], object]
 
 
 class CommandOptions(TypedDict, total=False):

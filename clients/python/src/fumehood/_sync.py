@@ -218,6 +218,7 @@ class Client:
 
     connect = _blocking(AsyncClient.connect)
     start = _wrapping(AsyncClient.start, Sandbox)
+    prepare = _blocking(AsyncClient.prepare)
     sandboxes = _blocking(AsyncClient.sandboxes)
     get = _wrapping(AsyncClient.get, Sandbox)
     close = _blocking(AsyncClient.close)
