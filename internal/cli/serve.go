@@ -55,7 +55,7 @@ A client may start sandboxes that reach nothing outside. Networks, paths of
 this machine, kept sandboxes and unsafe settings need a flag.`,
 		Example: `  fumehood serve
   curl --unix-socket $XDG_RUNTIME_DIR/fumehood.sock http://localhost/v1/version
-  fumehood serve --listen 127.0.0.1:8420 --token-file token --allow-image 'python:*'`,
+  fumehood serve --listen 127.0.0.1:8420 --token-file token --max-memory 4GiB`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), o) },
 	}

@@ -59,7 +59,7 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 		switch {
 		case serr != nil:
 			return serr
-		case !state.Running:
+		case !state.Running && state.Status != created:
 			return state.Unavailable()
 		}
 		return fileError(fumehood.ErrNotFound)

@@ -182,6 +182,9 @@ func (c *Client) process(ctx context.Context, container string, pid int) (string
 	return "", nil
 }
 
+// created is the status of a container that has not been started.
+const created = "created"
+
 // Unavailable returns the error of a call on a container that does not run.
 func (s State) Unavailable() error {
 	how := fmt.Sprintf("container %s is %s", s.Name, s.Status)

@@ -170,13 +170,13 @@ func (e *Exec) awaitStart(ctx context.Context, cmd fumehood.Cmd) error {
 }
 
 // gone explains the error of a call on a container. If the container does not run any more, it returns that as the
-// reason.
+// reason. A created container has not run yet, which is no reason.
 func (c *Client) gone(ctx context.Context, container string, err error, op string) error {
 	if ctx.Err() != nil {
 		return c.translate(ctx.Err(), op)
 	}
 	state, serr := c.Inspect(ctx, container)
-	if serr != nil || state.Running {
+	if serr != nil || state.Running || state.Status == created {
 		return c.translate(err, op)
 	}
 	return state.Unavailable()

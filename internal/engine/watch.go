@@ -245,7 +245,7 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 // state and makes the connections reconnect.
 func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	now, err := w.c.Inspect(ctx, id)
-	if err != nil || now.Status == "created" {
+	if err != nil || now.Status == created {
 		return // the waiter has its own limit
 	}
 	w.mu.Lock()

@@ -179,6 +179,7 @@ func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
 			s.add(ev.Stream, s.position(ev.Stream)+ev.Skipped, ev.Data, true)
 		}
 	}
+	s.end(nil, &fumehood.Error{Op: "follow command", Class: fumehood.ErrInfrastructure, Err: errors.New("its events ended without an end")}) // if it has none yet
 }
 
 func (s *stream) position(from fumehood.Stream) int64 {

@@ -271,6 +271,14 @@ type createInput struct {
 	RawBody  []byte
 }
 
+// permitted returns an error for a request that clients may not make.
+func (s *Server) permitted(in *createInput) error {
+	if in.Provider != "" && in.Provider != s.opts.Provider {
+		return bad("this server has the provider %s, not %q", s.opts.Provider, in.Provider)
+	}
+	return s.opts.Permit.check(&in.Body, s.opts.Limits)
+}
+
 type sandboxes struct {
 	Sandboxes []api.Sandbox `json:"sandboxes"`
 }
@@ -282,10 +290,7 @@ func (s *Server) registerSandboxes() {
 			return nil, err
 		}
 		defer release()
-		if in.Provider != "" && in.Provider != s.opts.Provider {
-			return nil, bad("this server has the provider %s, not %q", s.opts.Provider, in.Provider)
-		}
-		if err := s.opts.Permit.check(&in.Body, s.opts.Limits); err != nil {
+		if err := s.permitted(in); err != nil {
 			return nil, err
 		}
 		size := func(*api.Sandbox) int64 { return 4 << 10 }

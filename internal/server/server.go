@@ -133,6 +133,7 @@ func (s *Server) register() {
 	s.registerSandboxes()
 	s.registerCommands()
 	s.registerFiles()
+	s.registerImages()
 	describe(s.api.OpenAPI())
 }
 

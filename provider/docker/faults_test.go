@@ -300,3 +300,35 @@ func TestFaults_noEvents(t *testing.T) {
 		t.Errorf("the events were asked for %d times, want 2", n)
 	}
 }
+
+// A passing failure while a container is checked before its start is tried again: that the container does not run yet is
+// not its reason.
+func TestStart_archiveFaults(t *testing.T) {
+	t.Parallel()
+	warm(t)
+	for _, method := range []string{"HEAD", "GET"} {
+		for name, fault := range map[string]faultproxy.Fault{"internal": faultproxy.Internal, "reset": faultproxy.ResetAfter} {
+			t.Run(method+"_"+name, func(t *testing.T) {
+				t.Parallel()
+				p, proxy := faulty(t, docker.Options{}.Sped(4))
+				var faults atomic.Int64
+				proxy.Decide(func(call string) faultproxy.Fault {
+					if call == method+" /containers/*/archive" && faults.Add(1) <= 2 { // a start is tried three times
+						return fault
+					}
+					return faultproxy.None
+				})
+				sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := sb.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if faults.Load() < 2 {
+					t.Errorf("%d faults", faults.Load())
+				}
+			})
+		}
+	}
+}
