@@ -184,6 +184,9 @@ class Server:
         self._reader.join(1)
 
 
+_LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+
+
 def _relay(stream: IO[bytes], lines: deque[str]) -> None:
     """Log what the server logs, as lines of JSON, and whatever else it writes."""
     with stream:
@@ -192,9 +195,9 @@ def _relay(stream: IO[bytes], lines: deque[str]) -> None:
             with contextlib.suppress(ValueError):
                 record = json.loads(text)
                 if isinstance(record, dict):
-                    level = logging.getLevelName(record.pop("level", "WARN"))
+                    level = _LEVELS.get(record.pop("level", ""), logging.WARNING)
                     record.pop("time", None)
                     message = record.pop("msg", "")
                     text = " ".join([str(message), *(f"{name}={value}" for name, value in record.items())])
             lines.append(text)
-            server_log.log(level if isinstance(level, int) else logging.WARNING, "%s", text)
+            server_log.log(level, "%s", text)
