@@ -7,8 +7,8 @@
             r = sb.run(["python3", "-c", "print(6*7)"])
             print(r.outcome, r.exit_code, r.stdout.text)
 
-AsyncClient has the same methods for asyncio and, with the package anyio, for trio. A program's end is a value, see
-Result. Failures of Fumehood are exceptions, see FumehoodError.
+AsyncClient has the same methods for asyncio and trio. A program's end is a value, see Result. Failures of Fumehood are
+exceptions, see FumehoodError.
 """
 
 from ._async import AsyncClient as AsyncClient

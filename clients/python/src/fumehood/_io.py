@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
+import os
 import select
 import socket
 import ssl
@@ -15,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from ._errors import ConfigError, ConnectionLostError, RequestTimeoutError
+from ._errors import ConfigError, ConnectionLostError, FumehoodError, RequestTimeoutError
 from ._http import Reader
 from ._launch import forks
 
@@ -26,6 +29,7 @@ T = TypeVar("T")
 
 READ = 64 << 10  # bytes of an ordinary read
 BULK = 1 << 20  # bytes of a read where a large body is on its way
+_TURN = 16  # operations without a wait, after which an event loop gets its turn
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
@@ -103,49 +107,140 @@ def expired() -> RequestTimeoutError:
     return RequestTimeoutError("the call's timeout expired")
 
 
-def lost(error: BaseException) -> ConnectionLostError:
-    """Return the error of a connection that broke."""
-    return ConnectionLostError(f"connection: {error or type(error).__name__}")
+class Connection:
+    """A connection to the server, with the reader of its responses. Its socket never blocks; its IO waits for it."""
 
-
-class Connection(abc.ABC):
-    """A connection to the server, with the reader of its responses."""
-
-    def __init__(self) -> None:
+    def __init__(self, io: IO, sock: socket.socket) -> None:
+        self._io = io
+        self._sock = sock
+        self._operations = 0
+        self._waiting = False
+        self._closed = False
         self.reader = Reader()
         forks.hold(self)
 
-    @abc.abstractmethod
     def fileno(self) -> int:
         """Return the number of its descriptor, or -1."""
+        return self._sock.fileno()
 
-    @abc.abstractmethod
+    async def _complete(self, work: Callable[[], T], writing: bool, deadline: float | None) -> T:
+        """Call work, and again when the socket is ready if it was not."""
+        self._operations += 1
+        if self._operations % _TURN == 0:
+            await self._io.sleep(0)
+        try:
+            while not self._closed:
+                try:
+                    return work()
+                except BlockingIOError:
+                    await self._wait(writing, deadline)
+                except ssl.SSLWantReadError:
+                    await self._wait(False, deadline)
+                except ssl.SSLWantWriteError:
+                    await self._wait(True, deadline)
+        except FumehoodError:
+            raise
+        except (OSError, ValueError) as e:
+            raise ConnectionLostError(f"connection: {e or type(e).__name__}") from e
+        raise ConnectionLostError("connection: closed")
+
+    async def _wait(self, writing: bool, deadline: float | None) -> None:
+        self._waiting = True
+        try:
+            await self._io.ready(self._sock, writing, deadline)
+        finally:
+            self._waiting = False
+            if self._closed:
+                self._sock.close()
+
+    async def handshake(self, tls: ssl.SSLContext, host: str, deadline: float | None) -> None:
+        """Begin TLS."""
+        secured = tls.wrap_socket(self._sock, server_hostname=host, do_handshake_on_connect=False)
+        self._sock = secured
+        await self._complete(secured.do_handshake, False, deadline)
+
     async def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of data."""
+        left = memoryview(data)
+        while left:
+            left = left[await self._complete(partial(self._sock.send, left), True, deadline) :]
 
-    @abc.abstractmethod
     async def receive(self, size: int, deadline: float | None) -> bytes:
         """Return the next bytes, or none at the connection's end."""
+        return await self._complete(partial(self._sock.recv, size), False, deadline)
 
-    @abc.abstractmethod
     def stale(self) -> bool:
         """Report whether an idle connection can no longer be used."""
+        try:
+            return _poll(self._sock, select.POLLIN, 0)
+        except (OSError, ValueError):
+            return True
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Close the connection at once. A call that waits for it ends."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        if not self._waiting:  # else the call that waits closes it
+            self._sock.close()
+
+
+def _poll(sock: socket.socket, events: int, limit: float | None) -> bool:
+    """Wait for events of a socket for up to limit seconds. Report whether there was one."""
+    poll = select.poll()
+    poll.register(sock, events)
+    return bool(poll.poll(None if limit is None else limit * 1000))
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-Stop = Callable[[], Coroutine[Any, Any, None]]  # cancels work if that is possible, and waits a moment for its end
+Stop = Work  # cancels work if that is possible, and waits a moment for its end
 
 
 class IO(abc.ABC):
     """What the rest of the package needs of the world."""
 
-    @abc.abstractmethod
     async def connect(self, address: Address, deadline: float | None) -> Connection:
         """Connect to a server."""
+        try:
+            if address.path:
+                return await self._connect(socket.AF_UNIX, address.path, deadline)
+            search = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+            found = await self.thread(search)
+            for family, *_, to in found[:-1]:
+                with contextlib.suppress(OSError):
+                    return await self._connect(family, to, deadline, address)
+            return await self._connect(found[-1][0], found[-1][4], deadline, address)
+        except FumehoodError:
+            raise
+        except OSError as e:
+            raise ConnectionLostError(f"server {address}: {e.strerror or e}") from e
+
+    async def _connect(
+        self, family: int, to: Any, deadline: float | None, address: Address | None = None
+    ) -> Connection:
+        connection = Connection(self, sock := socket.socket(family, socket.SOCK_STREAM))
+        try:
+            sock.setblocking(False)
+            while (error := sock.connect_ex(to)) == errno.EAGAIN:  # too many wait for a unix socket
+                remaining(deadline)
+                await self.sleep(0.01)
+            if error == errno.EINPROGRESS:
+                await self.ready(sock, True, deadline)
+                error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error))
+            if address:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if address.tls:
+                    await connection.handshake(address.tls, address.host, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @abc.abstractmethod
+    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
+        """Wait until a socket can be read from or, with writing, written to."""
 
     @abc.abstractmethod
     async def sleep(self, seconds: float) -> None:
@@ -168,55 +263,6 @@ class IO(abc.ABC):
         """Run work to its end even if the caller is canceled."""
 
 
-# Blocking
-
-
-class _Socket(Connection):
-    def __init__(self, sock: socket.socket) -> None:
-        super().__init__()
-        self._sock = sock
-        self._timed = True
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def _limit(self, deadline: float | None) -> None:
-        if deadline is not None or self._timed:
-            self._sock.settimeout(remaining(deadline))
-            self._timed = deadline is not None
-
-    async def send(self, data: bytes, deadline: float | None) -> None:
-        try:
-            self._limit(deadline)
-            self._sock.sendall(data)
-        except TimeoutError:
-            raise expired() from None
-        except (OSError, ValueError) as e:
-            raise lost(e) from e
-
-    async def receive(self, size: int, deadline: float | None) -> bytes:
-        try:
-            self._limit(deadline)
-            return self._sock.recv(size)
-        except TimeoutError:
-            raise expired() from None
-        except (OSError, ValueError) as e:
-            raise lost(e) from e
-
-    def stale(self) -> bool:
-        try:
-            poll = select.poll()
-            poll.register(self._sock, select.POLLIN)
-            return bool(poll.poll(0))
-        except (OSError, ValueError):
-            return True
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-
-
 class _Lock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -231,34 +277,13 @@ class _Lock:
 class BlockingIO(IO):
     """I/O that blocks."""
 
-    async def connect(self, address: Address, deadline: float | None) -> Connection:
-        try:
-            limit = remaining(deadline)
-            if address.path:
-                sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                try:
-                    sock.settimeout(limit)
-                    sock.connect(address.path)
-                except BaseException:
-                    sock.close()
-                    raise
-                return _Socket(sock)
-            sock = socket.create_connection((address.host, address.port), limit)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if address.tls:
-                    sock = address.tls.wrap_socket(sock, server_hostname=address.host)
-            except BaseException:
-                sock.close()
-                raise
-            return _Socket(sock)
-        except TimeoutError:
-            raise expired() from None
-        except OSError as e:
-            raise unreachable(address, e) from e
+    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
+        if not _poll(sock, select.POLLOUT if writing else select.POLLIN, remaining(deadline)):
+            raise expired()
 
     async def sleep(self, seconds: float) -> None:
-        threading.Event().wait(seconds)
+        if seconds:
+            threading.Event().wait(seconds)
 
     async def thread(self, work: Callable[[], T]) -> T:
         return work()
@@ -278,8 +303,3 @@ class BlockingIO(IO):
 
     async def shielded(self, work: Work) -> None:
         await work()
-
-
-def unreachable(address: Address, error: OSError) -> ConnectionLostError:
-    """Return the error of a server that cannot be connected to."""
-    return ConnectionLostError(f"server {address}: {error.strerror or error}")
