@@ -14,15 +14,27 @@ from ._errors import ConfigError, StaleError, UnavailableError, VersionError
 from ._io import IO, Address, deadline_of, parse_address
 from ._launch import START, Server
 from ._service import AsyncService
-from ._types import JSON, Compose, Fields, Limits, Mount, Port, SandboxInfo, ServiceInfo, millis, without_zeros
+from ._types import (
+    JSON,
+    Compose,
+    Hello,
+    Limits,
+    Mount,
+    Port,
+    SandboxInfo,
+    ServiceInfo,
+    millis,
+    parse_all,
+    without_zeros,
+)
 from ._version import API, __version__
 
 
-def _check_version(server: Fields) -> None:
+def _check_version(server: Hello) -> None:
     """Fail if the server speaks another version of the API."""
-    if (api := server.integer("api")) != API:
+    if server.api != API:
         raise VersionError(
-            f"server: version {server.text('version')} has API {api}, and this client, {__version__}, has API {API}",
+            f"server: version {server.version} has API {server.api}, and this client, {__version__}, has API {API}",
             hint="install the client and the server of the same release",
         )
 
@@ -101,17 +113,17 @@ class AsyncClient:
         self._io, self._opening = io, io.lock()
 
     async def _open(self, io: IO) -> Core:
-        hello: Fields | None = None
+        hello: Hello | None = None
         if self._address is not None:
             core = Core(io, self._address, self._token)
         else:
             binary, arguments, env = self._launch
             server = await io.thread(lambda: Server(binary, arguments, env, self._timeout))
-            hello = Fields(server.hello)
-            core = Core(io, parse_address(hello.text("address")), "", server)
+            hello = Hello.parse(server.hello)
+            core = Core(io, parse_address(hello.address), "", server)
         try:
-            hello = hello or await core.json(Request("GET", "/v1/version", repeat=True), deadline_of(self._timeout))
-            _check_version(hello)
+            version = Request("GET", "/v1/version", repeat=True)
+            _check_version(hello or Hello.parse(await core.json(version, deadline_of(self._timeout))))
         except BaseException:
             await core.close()
             raise
@@ -183,13 +195,13 @@ class AsyncClient:
         core = await self._core()
         request = Request("POST", "/v1/images", body=encode(without_zeros(image=image, compose=_project(compose))))
         prepared = await core.keyed(request, deadline_of(timeout))
-        return {service: str(found) for service, found in prepared.object("images").raw.items()}
+        return {service: str(found) for service, found in prepared["images"].items()}
 
     async def sandboxes(self) -> list[SandboxInfo]:
         """List the sandboxes of this client and the kept ones."""
         core = await self._core()
         found = await core.json(Request("GET", "/v1/sandboxes", lease=await core.lease(), repeat=True))
-        return [SandboxInfo.parse(Fields(each)) for each in found.items("sandboxes")]
+        return parse_all(SandboxInfo, found.get("sandboxes"))
 
     async def get(self, name: str) -> AsyncSandbox:
         """Return a sandbox by its name: one of this client, or a kept one."""

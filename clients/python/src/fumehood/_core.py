@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote
 
 from . import _http
@@ -33,7 +32,7 @@ from ._errors import (
 )
 from ._io import BULK, IO, READ, Address, Connection, Stop
 from ._launch import Server, forks
-from ._types import JSON, Fields
+from ._types import JSON
 from ._version import __version__
 
 log = logging.getLogger("fumehood")
@@ -100,12 +99,15 @@ def encode(body: JSON) -> bytes:
         raise ConfigError("request: a text has a lone surrogate, which JSON cannot hold") from None
 
 
-def decode(data: bytes) -> Any:
-    """Decode the body of an answer."""
+def decode(data: bytes) -> JSON:
+    """Decode the body of an answer, or a line of it: a JSON object."""
     try:
-        return json.loads(data.decode())
+        found = json.loads(data.decode())
     except (ValueError, RecursionError) as e:
         raise ProtocolError("answer: invalid JSON") from e
+    if not isinstance(found, dict):
+        raise ProtocolError("answer: not the JSON object that was expected")
+    return found
 
 
 class Answer:
@@ -264,9 +266,9 @@ class Core:
                 attempt += 1
                 log.debug("repeating %s %s: %s", request.method, request.path, e)
 
-    async def json(self, request: Request, deadline: float | None = None) -> Fields:
+    async def json(self, request: Request, deadline: float | None = None) -> JSON:
         """Send a request and return the JSON object of its answer."""
-        return Fields(decode(await self.call(request, deadline)))
+        return decode(await self.call(request, deadline))
 
     async def _once(self, request: Request, deadline: float | None) -> Answer:
         fields = list(self._common)
@@ -349,11 +351,11 @@ class Core:
             body = decode(await answer.all(MAX_ERROR))
         except (ProtocolError, TooLargeError):
             return InfrastructureError(f"the server answered with status {status}, without an error", status=status)
-        return from_json(body.get("error", body) if isinstance(body, dict) else None, status)
+        return from_json(body.get("error", body), status)
 
     # Keys and the lease
 
-    async def keyed(self, request: Request, deadline: float | None = None) -> Fields:
+    async def keyed(self, request: Request, deadline: float | None = None) -> JSON:
         """Send a request that runs once, however often it is sent. If the caller gives up, it is canceled."""
         request.lease = request.lease or await self.lease(deadline)
         request.key = self.key(request.lease)
@@ -386,7 +388,7 @@ class Core:
             if lease:
                 return lease
             self.check()
-            opened = (await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).text("id")
+            opened = str((await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).get("id"))
             self._lease = opened
             self._holder = self.io.spawn(lambda: self._hold(opened))
             return opened

@@ -161,6 +161,7 @@ class Connection:
 
     async def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of data."""
+        remaining(deadline)  # a call whose timeout has expired sends nothing
         left = memoryview(data)
         while left:
             left = left[await self._complete(partial(self._sock.send, left), True, deadline) :]

@@ -12,7 +12,7 @@ from ._core import PATIENCE, Answer, Core, Request, decode, segment
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
 from ._files import content
 from ._io import deadline_of
-from ._types import JSON, Chunk, End, Event, Fields, FileInfo, ProcessInfo, Result
+from ._types import JSON, Chunk, End, Event, FileInfo, Line, ProcessInfo, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,72 +103,97 @@ class Iterating(abc.ABC, Generic[T]):
         await self.close()
 
 
-class AsyncEvents(Iterating[Event]):
+class Lines(Iterating[T]):
+    """Iterates over an answer, each line of which stands for an item."""
+
+    last: type[Any] | None = None  # the class of the last item; None if the last line has no class of its own
+
+    def __init__(self, core: Core, request: Request, deadline: float | None = None) -> None:
+        self._core = core
+        self._request = request
+        self._deadline = deadline
+        self._answer: Answer | None = None
+        self._ended = False
+
+    @abc.abstractmethod
+    def parse(self, line: JSON) -> T | None:
+        """Return the item of a line, or None if it has none."""
+
+    async def fetch(self) -> JSON | None:
+        """Return the next line, or None after the last one."""
+        if self._answer is None:
+            self._answer = await self._core.open(self._request, self._deadline)
+        line = await self._answer.line()
+        if not line and self.last:
+            raise ConnectionLostError("stream: it ended before its last line")
+        return decode(line) if line else None
+
+    async def next(self) -> T | None:
+        """Return the next item, or None after the last one."""
+        try:
+            while not self._ended and (line := await self.fetch()) is not None:
+                if line.get("type") == "error":
+                    raise from_json(line.get("error"))
+                item = self.parse(line)
+                if self.last and isinstance(item, self.last):
+                    self._ended = True
+                    with contextlib.suppress(ConnectionLostError):  # its connection can be used again
+                        await self._answer.read() if self._answer else None
+                if item is not None:
+                    return item
+        except BaseException:
+            await self.close()
+            raise
+        return None
+
+    async def close(self) -> None:
+        """End the iteration."""
+        self._ended = True
+        if self._answer is not None:
+            self._answer.close()
+
+
+class AsyncEvents(Lines[Event]):
     """Iterates over the events of a command."""
+
+    last = End
 
     def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
         self._process = process
         self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
-        self._answer: Answer | None = None
-        self._ended = False
+        super().__init__(process._core, self._from_here())
 
-    async def next(self) -> Event | None:
-        """Return the next event, or None after the last one."""
-        core, failing = self._process._core, 0.0
-        while not self._ended:
+    def _from_here(self) -> Request:
+        return self._process._request("GET", "events", repeat=True, **self._at)
+
+    async def fetch(self) -> JSON | None:
+        """Return the next line. A connection that breaks is opened again."""
+        failing = 0.0
+        while True:
             try:
-                if self._answer is None:
-                    self._answer = await core.open(self._process._request("GET", "events", repeat=True, **self._at))
-                line = await self._answer.line()
-                if not line:
-                    raise ConnectionLostError("events: they ended before the command did")
+                return await super().fetch()
             except ConnectionLostError:
-                await self.close()
                 now = time.monotonic()
                 failing = failing or now
-                if now - failing > PATIENCE:
+                if self._ended or now - failing > PATIENCE:
                     raise
-                await core.io.sleep(0.05)
-                continue
-            failing = 0.0
-            event = self._parse(self._answer, Fields(decode(line)))
-            if isinstance(event, End):
-                await self._finish(self._answer)
-            if event is not None:
-                return event
-        return None
+                if self._answer is not None:
+                    self._answer.close()
+                self._answer, self._request = None, self._from_here()
+                await self._core.io.sleep(0.05)
 
-    async def _finish(self, answer: Answer) -> None:
-        """Read the rest of an answer, which is its end, so that its connection can be used again."""
-        self._answer = None
-        with contextlib.suppress(ConnectionLostError):
-            await answer.read()
-        answer.close()
-
-    def _parse(self, answer: Answer, f: Fields) -> Event | None:
-        kind = f.text("type")
-        if kind == "end":
-            self._ended = True
-            return End(Result.parse(f.object("result")))
-        if kind == "output":
-            stream = f.text("stream")
-            if stream not in self._at:
-                raise ProtocolError("event: an unknown stream")
-            data, offset = f.data("data"), f.integer("offset")
-            skipped = offset - self._at[stream]
-            self._at[stream] = offset + len(data)
-            return Chunk("stdout" if stream == "stdout" else "stderr", data, offset, max(skipped, 0))
-        if kind == "error":
-            self._ended = True
-            answer.close()
-            raise from_json(f.object("error").raw)
-        return None  # a heartbeat, or an event of a later server
-
-    async def close(self) -> None:
-        """Stop the iteration."""
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer.close()
+    def parse(self, line: JSON) -> Event | None:
+        """Return the event of a line. A heartbeat is none."""
+        found = Line.parse(line)
+        if found.type == "end":
+            return End(Result.parse(found.result))
+        if found.type != "output":
+            return None
+        if found.stream not in self._at:
+            raise ProtocolError("event: an unknown stream")
+        skipped = found.offset - self._at[found.stream]
+        self._at[found.stream] = found.offset + len(found.data)
+        return Chunk(found.stream, found.data, found.offset, max(skipped, 0))
 
 
 class AsyncStream(Iterating[Event]):
@@ -203,28 +228,12 @@ class AsyncStream(Iterating[Event]):
                 await process._core.io.shielded(process.kill)
 
 
-class AsyncWalk(Iterating[FileInfo]):
+class AsyncWalk(Lines[FileInfo]):
     """Iterates over a tree of files."""
 
-    def __init__(self, core: Core, request: Request) -> None:
-        self._core = core
-        self._request = request
-        self._answer: Answer | None = None
-
-    async def next(self) -> FileInfo | None:
-        """Return the next file, or None after the last one."""
-        if self._answer is None:
-            self._answer = await self._core.open(self._request)
-        line = await self._answer.line()
-        if not line:
-            return None
-        info = FileInfo.parse(Fields(decode(line)))
+    def parse(self, line: JSON) -> FileInfo:
+        """Return the file of a line."""
+        info = FileInfo.parse(line)
         if info.error is not None and not info.path:
-            self._answer.close()
             raise info.error
         return info
-
-    async def close(self) -> None:
-        """Stop the iteration."""
-        if self._answer is not None:
-            self._answer.close()

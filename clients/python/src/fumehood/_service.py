@@ -15,13 +15,13 @@ from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
     ConnectInfo,
-    Fields,
     FileInfo,
     ProcessInfo,
     Result,
     Rlimits,
     ServiceInfo,
     millis,
+    parse_all,
     without_zeros,
 )
 
@@ -155,7 +155,7 @@ class AsyncService:
         """List the service's commands that were started."""
         listing = self._plain("GET", "processes", repeat=True, service=self.service_info.name)
         found = await self._core.json(listing)
-        return [AsyncProcess(self, ProcessInfo.parse(Fields(each))) for each in found.items("processes")]
+        return [AsyncProcess(self, info) for info in parse_all(ProcessInfo, found.get("processes"))]
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the content of a regular file, or length bytes of it from an offset on."""
@@ -228,7 +228,7 @@ class AsyncService:
     async def listdir(self, path: str = ".") -> list[FileInfo]:
         """Describe the entries of a directory, sorted by name."""
         found = await self._core.json(self._request("GET", "list", path=path, repeat=True))
-        return [FileInfo.parse(Fields(each)) for each in found.items("files")]
+        return parse_all(FileInfo, found.get("files"))
 
     def walk(self, path: str = ".") -> AsyncWalk:
         """Iterate over a path and everything below it: a directory before its entries, which are sorted by name.
