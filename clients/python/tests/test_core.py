@@ -12,7 +12,7 @@ from typing import Any
 from fumehood import _errors
 from fumehood._aio import running_io
 from fumehood._core import Core, Request, segment
-from fumehood._io import Address, BlockingIO, finish, parse_address
+from fumehood._io import IO, Address, finish, parse_address
 from tests.fake import Cut, Fake, Got, answer, failure
 
 Use = Callable[[Core], Coroutine[Any, Any, None]]
@@ -26,7 +26,7 @@ async def using(core: Core, use: Use) -> None:
 
 
 def blocking(address: Address, use: Use) -> None:
-    finish(using(Core(BlockingIO(), address), use))
+    finish(using(Core(IO(), address), use))
 
 
 def on_asyncio(address: Address, use: Use) -> None:
@@ -228,7 +228,7 @@ class TestCalls(unittest.TestCase):
 class TestThreads(unittest.TestCase):
     def test_many(self) -> None:
         with Fake(lambda got: answer({"n": got.target})) as fake:
-            core = Core(BlockingIO(), Address(path=fake.path))
+            core = Core(IO(), Address(path=fake.path))
             wrong: list[str] = []
 
             def work(n: int) -> None:

@@ -14,35 +14,13 @@ from ._errors import ConfigError, StaleError, UnavailableError, VersionError
 from ._io import IO, Address, deadline_of, parse_address
 from ._launch import START, Server
 from ._service import AsyncService
-from ._types import (
-    JSON,
-    Compose,
-    Hello,
-    Limits,
-    Mount,
-    Port,
-    SandboxInfo,
-    ServiceInfo,
-    millis,
-    parse_all,
-    without_zeros,
-)
+from ._types import Compose, Hello, Limits, Mount, Port, SandboxInfo, ServiceInfo, millis, parse_all, without_zeros
 from ._version import API, __version__
 
 
-def _check_version(server: Hello) -> None:
-    """Fail if the server speaks another version of the API."""
-    if server.api != API:
-        raise VersionError(
-            f"server: version {server.version} has API {server.api}, and this client, {__version__}, has API {API}",
-            hint="install the client and the server of the same release",
-        )
-
-
-def _project(compose: Compose | str | None) -> JSON | None:
-    """Return a Compose project, or the text of a file, as the server's JSON."""
-    project = Compose(content=compose) if isinstance(compose, str) else compose
-    return project.encode() if project else None
+def _project(compose: Compose | str | None) -> Compose | None:
+    """Return a Compose project, which may be given as the text of a file."""
+    return Compose(content=compose) if isinstance(compose, str) else compose
 
 
 class AsyncClient:
@@ -113,7 +91,7 @@ class AsyncClient:
         self._io, self._opening = io, io.lock()
 
     async def _open(self, io: IO) -> Core:
-        hello: Hello | None = None
+        hello = None
         if self._address is not None:
             core = Core(io, self._address, self._token)
         else:
@@ -122,8 +100,13 @@ class AsyncClient:
             hello = Hello.parse(server.hello)
             core = Core(io, parse_address(hello.address), "", server)
         try:
-            version = Request("GET", "/v1/version", repeat=True)
-            _check_version(hello or Hello.parse(await core.json(version, deadline_of(self._timeout))))
+            if hello is None:
+                version = Request("GET", "/v1/version", repeat=True)
+                hello = Hello.parse(await core.json(version, deadline_of(self._timeout)))
+            if hello.api != API:
+                theirs, ours = f"version {hello.version} has API {hello.api}", f"version {__version__} has API {API}"
+                hint = "install the client and the server of the same release"
+                raise VersionError(f"client: {ours}, but the server's {theirs}", hint=hint)
         except BaseException:
             await core.close()
             raise
@@ -168,16 +151,16 @@ class AsyncClient:
             name=name,
             image=image,
             compose=_project(compose),
-            images=dict(images or {}),
-            env=dict(env or {}),
+            images=images,
+            env=env,
             user=user,
             dir=cwd,
             network={"mode": network} if network else None,
             runtime=runtime,
-            ports=[(Port(p) if isinstance(p, int) else p).encode() for p in ports],
-            limits=limits.encode() if limits else None,
-            mounts=[m.encode() for m in mounts],
-            labels=dict(labels or {}),
+            ports=[Port(p) if isinstance(p, int) else p for p in ports],
+            limits=limits,
+            mounts=mounts,
+            labels=labels,
             allow_unsafe=allow_unsafe,
             keep=keep,
             ttl_ms=millis(ttl),

@@ -6,7 +6,6 @@ finish runs it to its end like a function.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import errno
 import os
@@ -27,8 +26,6 @@ from ._launch import forks
 
 T = TypeVar("T")
 
-READ = 64 << 10  # bytes of an ordinary read
-BULK = 1 << 20  # bytes of a read where a large body is on its way
 _TURN = 16  # operations without a wait, after which an event loop gets its turn
 
 
@@ -107,16 +104,16 @@ def expired() -> RequestTimeoutError:
     return RequestTimeoutError("the call's timeout expired")
 
 
-class Connection:
-    """A connection to the server, with the reader of its responses. Its socket never blocks; its IO waits for it."""
+class Connection(Reader):
+    """A connection to the server. Its socket never blocks; its IO waits for it."""
 
     def __init__(self, io: IO, sock: socket.socket) -> None:
+        super().__init__()
         self._io = io
         self._sock = sock
         self._operations = 0
         self._waiting = False
         self._closed = False
-        self.reader = Reader()
         forks.hold(self)
 
     def fileno(self) -> int:
@@ -167,7 +164,7 @@ class Connection:
             left = left[await self._complete(partial(self._sock.send, left), True, deadline) :]
 
     async def receive(self, size: int, deadline: float | None) -> bytes:
-        """Return the next bytes, or none at the connection's end."""
+        """Return the next bytes of the connection, or none at its end."""
         return await self._complete(partial(self._sock.recv, size), False, deadline)
 
     def stale(self) -> bool:
@@ -197,8 +194,8 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 Stop = Work  # cancels work if that is possible, and waits a moment for its end
 
 
-class IO(abc.ABC):
-    """What the rest of the package needs of the world."""
+class IO:
+    """What the rest of the package needs of the world. This one blocks; those of event loops derive from it."""
 
     async def connect(self, address: Address, deadline: float | None) -> Connection:
         """Connect to a server."""
@@ -239,29 +236,38 @@ class IO(abc.ABC):
             raise
         return connection
 
-    @abc.abstractmethod
     async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
         """Wait until a socket can be read from or, with writing, written to."""
+        if not _poll(sock, select.POLLOUT if writing else select.POLLIN, remaining(deadline)):
+            raise expired()
 
-    @abc.abstractmethod
     async def sleep(self, seconds: float) -> None:
         """Wait."""
+        if seconds:
+            threading.Event().wait(seconds)
 
-    @abc.abstractmethod
     async def thread(self, work: Callable[[], T]) -> T:
         """Run a function that blocks."""
+        return work()
 
-    @abc.abstractmethod
     def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
         """Return a lock."""
+        return _Lock()
 
-    @abc.abstractmethod
     def spawn(self, work: Work) -> Stop:
         """Run work in the background. It handles its errors itself."""
+        thread = threading.Thread(target=lambda: finish(work()), name="fumehood", daemon=True)
+        thread.start()
 
-    @abc.abstractmethod
+        async def stop() -> None:
+            if thread is not threading.current_thread():
+                thread.join(1)
+
+        return stop
+
     async def shielded(self, work: Work) -> None:
         """Run work to its end even if the caller is canceled."""
+        await work()
 
 
 class _Lock:
@@ -273,34 +279,3 @@ class _Lock:
 
     async def __aexit__(self, *_: object) -> None:
         self._lock.release()
-
-
-class BlockingIO(IO):
-    """I/O that blocks."""
-
-    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
-        if not _poll(sock, select.POLLOUT if writing else select.POLLIN, remaining(deadline)):
-            raise expired()
-
-    async def sleep(self, seconds: float) -> None:
-        if seconds:
-            threading.Event().wait(seconds)
-
-    async def thread(self, work: Callable[[], T]) -> T:
-        return work()
-
-    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        return _Lock()
-
-    def spawn(self, work: Work) -> Stop:
-        thread = threading.Thread(target=lambda: finish(work()), name="fumehood", daemon=True)
-        thread.start()
-
-        async def stop() -> None:
-            if thread is not threading.current_thread():
-                thread.join(1)
-
-        return stop
-
-    async def shielded(self, work: Work) -> None:
-        await work()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from ._core import Core, Request, Value, encode, segment
 from ._errors import ConfigError
-from ._files import Readable, Sink, Source, Target, content, read_all, reading
+from ._files import Source, Target, content, read_all, reading
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
+Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
 
 
 class CommandOptions(TypedDict, total=False):
@@ -60,20 +58,17 @@ def command(args: Sequence[str], options: CommandOptions, **more: Any) -> JSON:
         return {"args": list(args)}
     if unknown := set(options) - set(CommandOptions.__annotations__):
         raise TypeError(f"unknown options of a command: {', '.join(sorted(unknown))}")
-    rest: dict[str, Any] = dict(options)
-    stdin, rlimits = rest.pop("stdin", None), rest.pop("rlimits", None)
-    timeout, grace = rest.pop("timeout", None), rest.pop("grace", None)
+    rest: dict[str, Any] = {**options, **more}
+    stdin, timeout, grace = (rest.pop(name, None) for name in ("stdin", "timeout", "grace"))
     if timeout is not None and timeout <= 0:
         raise ConfigError("command: its timeout is not positive")
     return without_zeros(
         args=list(args),
         dir=rest.pop("cwd", ""),
-        stdin=base64.b64encode(read_all(stdin)).decode() if stdin is not None else "",
+        stdin=read_all(stdin),
         timeout_ms=millis(timeout or 0),
         grace_ms=None if grace is None else millis(grace) or -1,
-        rlimits=rlimits.encode() if rlimits else None,
         **rest,
-        **more,
     )
 
 
@@ -195,7 +190,7 @@ class AsyncService:
 
     async def download(self, path: str, target: Target) -> None:
         """Read a file into a path of this machine, where it appears when it is complete, or into a file object."""
-        await self._save(self._request("GET", "file", path=path, repeat=True), target)
+        await self._core.save(self._request("GET", "file", path=path, repeat=True), target)
 
     async def put_archive(self, directory: str, source: Source) -> None:
         """Extract a tar archive, from a path of this machine or a file object, into an existing directory."""
@@ -206,20 +201,7 @@ class AsyncService:
 
     async def get_archive(self, path: str, target: Target) -> None:
         """Read a file or tree as a tar archive. The sandbox made it: trust no name and no link in it."""
-        await self._save(self._request("GET", "archive", path=path, repeat=True), target)
-
-    async def _save(self, request: Request, target: Target) -> None:
-        answer = await self._core.open(request)
-        sink: Sink | None = None
-        try:
-            sink = await self._core.io.thread(lambda: Sink(target))
-            while piece := await answer.read():
-                await self._core.io.thread(partial(sink.write, piece))
-            await self._core.io.thread(sink.finish)
-        finally:
-            answer.close()
-            if sink is not None:
-                sink.close()
+        await self._core.save(self._request("GET", "archive", path=path, repeat=True), target)
 
     async def stat(self, path: str) -> FileInfo:
         """Describe a file. A link at the path is not followed."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ._async import AsyncClient, AsyncSandbox
-from ._io import BlockingIO, finish
+from ._io import IO, finish
 from ._launch import START
 from ._process import AsyncProcess, Iterating
 from ._service import AsyncService
@@ -207,7 +207,7 @@ class Client:
         self._async = AsyncClient(
             url, token=token, tls=tls, binary=binary, arguments=arguments, env=env, timeout=timeout
         )
-        self._async._use(BlockingIO())
+        self._async._use(IO())
 
     def __enter__(self) -> Client:
         self.connect()

@@ -67,12 +67,8 @@ class Data:
 
     def encode(self) -> JSON:
         """Return the value as a JSON object, without what is zero or empty."""
-        found: JSON = {}
-        for name, key, *_ in _plan(type(self)):
-            value = getattr(self, name)
-            if value not in (None, "", 0, (), [], {}):
-                found[key] = millis(value) if key != name else dict(value) if isinstance(value, Mapping) else value
-        return found
+        values = [(name, key, getattr(self, name)) for name, key, *_ in _plan(type(self))]
+        return without_zeros(**{key: value if key == name else millis(value) for name, key, value in values})
 
 
 D = TypeVar("D", bound=Data)
@@ -392,4 +388,15 @@ def millis(seconds: float) -> float:
 
 def without_zeros(**given: Any) -> JSON:
     """Return the fields that are not zero, empty or None."""
-    return {name: value for name, value in given.items() if value not in (None, "", 0, False, [], {})}
+    return {name: value for name, value in given.items() if value not in (None, "", b"", 0, (), [], {})}
+
+
+def plain(value: Any) -> Any:
+    """Return what stands in JSON for a value that JSON does not have."""
+    if isinstance(value, Data):
+        return value.encode()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value)
