@@ -76,16 +76,17 @@ class AsyncProcess:
         await self._core.call(self._request("POST", "kill", {}, repeat=True))
 
 
-class Iterating(abc.ABC, Generic[T]):
-    """An asynchronous iterator and context manager."""
+class Lines(abc.ABC, Generic[T]):
+    """Iterates over an answer, each line of which stands for an item. It is a context manager, too."""
 
-    @abc.abstractmethod
-    async def next(self) -> T | None:
-        """Return the next item, or None after the last one."""
+    last: type[Any] | None = None  # the class of the last item; None if the last line has no class of its own
+    _answer: Answer | None = None
+    _ended = False
 
-    @abc.abstractmethod
-    async def close(self) -> None:
-        """End the iteration."""
+    def __init__(self, core: Core, request: Request, deadline: float | None = None) -> None:
+        self._core = core
+        self._request = request
+        self._deadline = deadline
 
     def __aiter__(self) -> Self:
         return self
@@ -101,19 +102,6 @@ class Iterating(abc.ABC, Generic[T]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-class Lines(Iterating[T]):
-    """Iterates over an answer, each line of which stands for an item."""
-
-    last: type[Any] | None = None  # the class of the last item; None if the last line has no class of its own
-
-    def __init__(self, core: Core, request: Request, deadline: float | None = None) -> None:
-        self._core = core
-        self._request = request
-        self._deadline = deadline
-        self._answer: Answer | None = None
-        self._ended = False
 
     @abc.abstractmethod
     def parse(self, line: JSON) -> T | None:
@@ -158,7 +146,7 @@ class AsyncEvents(Lines[Event]):
 
     last = End
 
-    def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
+    def __init__(self, process: AsyncProcess, stdout: int = 0, stderr: int = 0) -> None:
         self._process = process
         self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
         super().__init__(process._core, self._from_here())
@@ -196,36 +184,27 @@ class AsyncEvents(Lines[Event]):
         return Chunk(found.stream, found.data, found.offset, max(skipped, 0))
 
 
-class AsyncStream(Iterating[Event]):
+class AsyncStream(AsyncEvents):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
 
     def __init__(self, starting: Callable[[], Coroutine[Any, Any, AsyncProcess]]) -> None:
         self._starting = starting
-        self._process: AsyncProcess | None = None
-        self._events: AsyncEvents | None = None
-        self._ended = False
+        self._started: AsyncProcess | None = None
 
-    async def next(self) -> Event | None:
-        """Return the next event, or None after the last one."""
-        if self._events is None:
-            self._process = await self._starting()
-            self._events = self._process.events()
-        try:
-            event = await self._events.next()
-        except BaseException:
-            await self.close()
-            raise
-        self._ended = self._ended or event is None or isinstance(event, End)
-        return event
+    async def fetch(self) -> JSON | None:
+        """Return the next line. The first call starts the command."""
+        if self._started is None:
+            self._started = await self._starting()
+            super().__init__(self._started)
+        return await super().fetch()
 
     async def close(self) -> None:
         """Kill the command if it has not ended."""
-        process, self._process = self._process, None
-        if self._events is not None:
-            await self._events.close()
-        if process is not None and not self._ended:
+        process, ended = self._started, self._ended
+        await super().close()
+        if process is not None and not ended:
             with contextlib.suppress(UnavailableError):
-                await process._core.io.shielded(process.kill)
+                await self._core.io.shielded(process.kill)
 
 
 class AsyncWalk(Lines[FileInfo]):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
-import ssl
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ._async import AsyncClient, AsyncSandbox
 from ._io import IO, finish
-from ._launch import START
-from ._process import AsyncProcess, Iterating
+from ._process import AsyncProcess, Lines
 from ._service import AsyncService
 from ._types import Event, FileInfo, ProcessInfo, SandboxInfo, ServiceInfo
 
@@ -24,20 +21,10 @@ U = TypeVar("U")
 A = TypeVar("A")
 
 
-def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method of an asynchronous class as a blocking one, with its parameters and its documentation."""
-
-    @functools.wraps(method)
-    def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return finish(method(self._async, *args, **kwargs))
-
-    return blocking
-
-
 def _wrapping(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], wrap: Callable[[T], U]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method as a blocking one whose result is wrapped."""
+    """Return a method of an asynchronous class as a blocking one, with its parameters, and wrap its result."""
 
     @functools.wraps(method)
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
@@ -46,8 +33,13 @@ def _wrapping(
     return blocking
 
 
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method of an asynchronous class as a blocking one."""
+    return _wrapping(method, lambda result: result)
+
+
 def _direct(method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U]) -> Callable[Concatenate[Any, P], U]:
-    """Return a method that does not wait, as one whose result is wrapped."""
+    """Return a method that does not wait, and wrap its result."""
 
     @functools.wraps(method)
     def direct(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
@@ -65,8 +57,11 @@ class _Blocking(Generic[A]):
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "", 1)
 
+    def __enter__(self) -> Self:
+        return self
 
-class Iteration(_Blocking[Iterating[T]], Generic[T]):
+
+class Iteration(_Blocking[Lines[T]], Generic[T]):
     """An iterator and context manager."""
 
     def __iter__(self) -> Self:
@@ -78,15 +73,8 @@ class Iteration(_Blocking[Iterating[T]], Generic[T]):
             raise StopIteration
         return item
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the iteration."""
-        finish(self._async.close())
+    __exit__ = _blocking(Lines.__aexit__)
+    close = _blocking(Lines.close)
 
 
 class Events(Iteration[Event]):
@@ -123,18 +111,8 @@ class Process(_Blocking[AsyncProcess]):
     kill = _blocking(AsyncProcess.kill)
 
 
-class Service:
-    """One service of a sandbox, in which commands run and files are stored.
-
-    Commands never raise because of how a program ended: see Result. Paths that are not absolute are below the service's
-    directory.
-    """
-
-    def __init__(self, over: AsyncService) -> None:
-        self._async = over
-
-    def __repr__(self) -> str:
-        return repr(self._async).replace("Async", "", 1)
+class Service(_Blocking[AsyncService]):
+    __doc__ = AsyncService.__doc__
 
     @property
     def name(self) -> str:
@@ -169,59 +147,43 @@ class Service:
 
 
 class Sandbox(Service):
-    """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
-
+    __doc__ = AsyncSandbox.__doc__
     _async: AsyncSandbox
-
-    def __init__(self, over: AsyncSandbox) -> None:
-        super().__init__(over)
-
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        finish(self._async.__aexit__())
 
     @property
     def info(self) -> SandboxInfo:
         """The sandbox."""
         return self._async.info
 
+    __exit__ = _blocking(AsyncSandbox.__aexit__)
     service = _direct(AsyncSandbox.service, Service)
     close = _blocking(AsyncSandbox.close)
     logs = _blocking(AsyncSandbox.logs)
 
 
-class Client:
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        tls: ssl.SSLContext | None = None,
-        binary: str | os.PathLike[str] | None = None,
-        arguments: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-        timeout: float = START,
-    ) -> None:
-        self._async = AsyncClient(
-            url, token=token, tls=tls, binary=binary, arguments=arguments, env=env, timeout=timeout
-        )
+def _constructor(
+    method: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a constructor the parameters of another."""
+    return functools.wraps(method)
+
+
+class Client(_Blocking[AsyncClient]):
+    __doc__ = AsyncClient.__doc__
+
+    @_constructor(AsyncClient.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncClient(*args, **kwargs))
         self._async._use(IO())
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         self.connect()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
+    __exit__ = _blocking(AsyncClient.__aexit__)
     connect = _blocking(AsyncClient.connect)
     start = _wrapping(AsyncClient.start, Sandbox)
     prepare = _blocking(AsyncClient.prepare)
     sandboxes = _blocking(AsyncClient.sandboxes)
     get = _wrapping(AsyncClient.get, Sandbox)
     close = _blocking(AsyncClient.close)
-
-
-Client.__doc__ = AsyncClient.__doc__
