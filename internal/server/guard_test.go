@@ -18,7 +18,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
-	"github.com/fumehood/fumehood/provider/conformance"
 )
 
 func TestGuard(t *testing.T) {
@@ -272,7 +271,7 @@ func TestLimits_bodies(t *testing.T) {
 			t.Error("the command ended")
 		}
 	})
-	conformance.Eventually(t, "the command has started", func() bool { return c.commands.Load() == 1 })
+	eventually(t, "the command has started", func() bool { return c.commands.Load() == 1 })
 	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []string{"true"}, Stdin: make([]byte, 2<<20)})
 	c.ok("POST", box+"/run", sh("true"), nil)
 	hold()

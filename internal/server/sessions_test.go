@@ -11,7 +11,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
-	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/workspace"
 )
@@ -167,7 +166,7 @@ func TestSession_stream(t *testing.T) {
 		c.fails(429, fumehood.CodeLimit, "POST", s+"/reset", struct{}{})
 		return ev.Phase != session.Command
 	})
-	conformance.Eventually(t, "the command is killed", func() bool {
+	eventually(t, "the command is killed", func() bool {
 		status, _ := c.answer("POST", one+"/execute", api.Execute{Command: "true"})
 		return status == http.StatusOK
 	})
