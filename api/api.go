@@ -34,7 +34,7 @@ type Hello struct {
 
 // Error describes a failure. How a program ended is never an Error.
 type Error struct {
-	Code    fumehood.Code `json:"code" doc:"class of the failure"`
+	Code    fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
 	Message string        `json:"message" doc:"what failed and why, without the hint"`
 	Op      string        `json:"op,omitempty" doc:"the operation that failed"`
 	Service string        `json:"service,omitempty" doc:"the service of the operation"`
@@ -52,6 +52,9 @@ func ErrorOf(err error) Error {
 		e.Op, e.Service, e.Path, e.Hint = ours.Op, ours.Service, ours.Path, ours.Hint
 		if err.Error() == ours.Error() {
 			e.Message = plain.Error()
+		}
+		for cause := ours.Err; e.Hint == "" && errors.As(cause, &ours); cause = ours.Err {
+			e.Hint = ours.Hint
 		}
 	}
 	return e
@@ -112,6 +115,9 @@ func Duration(millis float64) time.Duration {
 	return time.Duration(millis * float64(time.Millisecond))
 }
 
+// Millis returns a duration in milliseconds with microsecond precision.
+func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
 // Command returns the command without its standard input.
 func (c *Cmd) Command() fumehood.Cmd {
 	cmd := fumehood.Cmd{
@@ -128,6 +134,19 @@ func (c *Cmd) Command() fumehood.Cmd {
 	return cmd
 }
 
+// Progress is a line of the stream of a preparation of images. The last one has the type end or error.
+type Progress struct {
+	Type    string            `json:"type" enum:"progress,end,error,heartbeat"`
+	Image   string            `json:"image,omitempty" doc:"reference of the image, or name of the build"`
+	Build   bool              `json:"build,omitempty" doc:"status is the step of a build that has begun"`
+	Layer   string            `json:"layer,omitempty" doc:"of a pull; empty for the image as a whole"`
+	Status  string            `json:"status,omitempty"`
+	Current int64             `json:"current,omitempty" doc:"bytes of the layer"`
+	Total   int64             `json:"total,omitempty" doc:"bytes of the layer; 0 if unknown"`
+	Images  map[string]string `json:"images,omitempty" doc:"of end: ids of the images by service"`
+	Error   *Error            `json:"error,omitempty"`
+}
+
 // Process describes a command that was started.
 type Process struct {
 	ID      string    `json:"id" doc:"name of the command in paths"`
@@ -142,6 +161,7 @@ const (
 	EventEnd       = "end"
 	EventError     = "error"
 	EventHeartbeat = "heartbeat"
+	EventProgress  = "progress"
 )
 
 // Event is a line of the stream of a command's events. The last one has the type end or error.

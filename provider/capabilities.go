@@ -20,6 +20,9 @@ type Opener interface {
 	// An empty service means the default one. If the main process is Fumehood's own, it writes nothing, and the
 	// error is an ErrUnsupported.
 	Logs(ctx context.Context, name, service string, opts LogOptions, out Sink) error
+	// Renew sets the expiry of a kept sandbox to ttl from now, and returns the expiry. It never makes it earlier: a
+	// sandbox without an expiry, whose time is zero, still has none. An unknown name is an ErrConfig.
+	Renew(ctx context.Context, name string, ttl time.Duration) (time.Time, error)
 }
 
 // KeptSandbox describes a kept sandbox.

@@ -35,6 +35,9 @@ type Runtime struct {
 	code  *int     // of the last command; nil until one has ended
 }
 
+// Name returns the name of the runtime's sandbox.
+func (r *Runtime) Name() string { return r.sb.Info().Name }
+
 // Service returns the running container as a fumehood.Service. Use it for files, for commands next to the one
 // that the runtime runs, and for Start, which accepts standard input and returns events.
 func (r *Runtime) Service() fumehood.Service { return r.svc }

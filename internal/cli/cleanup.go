@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/session"
@@ -193,7 +194,7 @@ type leftoverJSON struct {
 	Remove  bool       `json:"remove"`
 	Removed bool       `json:"removed"`
 	Reason  string     `json:"reason"`
-	Error   *errorJSON `json:"error"`
+	Error   *api.Error `json:"error"`
 }
 
 func (a *commandLine) printLeftoversJSON(found []provider.Leftover) error {

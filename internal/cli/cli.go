@@ -71,6 +71,7 @@ type commandLine struct {
 	noReaper  bool
 	seccomp   string // file of a seccomp profile
 	runtime   string // container runtime
+	pulled    func(docker.Progress)
 
 	allowUnenforced bool // run where limits cannot be enforced
 }
@@ -88,7 +89,8 @@ func run(ctx context.Context, args []string, streams Streams) int {
 	streams.Out = &output{w: streams.Out, ending: ctx.Done()}
 	a := &commandLine{Streams: streams, settings: settings{env: os.LookupEnv, configFile: configFile()}}
 	a.log = slog.New(newLogHandler(streams.Err, slog.LevelInfo)) // until the flags are parsed
-	root := a.rootCommand()                                      //nolint:contextcheck // ExecuteContext passes theirs to commands
+	a.pulled = newPullProgress(a.tell).report
+	root := a.rootCommand() //nolint:contextcheck // ExecuteContext passes theirs to commands
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	return a.finish(ctx, cmd.CommandPath(), err)
@@ -121,7 +123,7 @@ func (a *commandLine) complain(message string, code int, err error) {
 	if a.logFormat == logJSON {
 		args := []any{"exit_code", code}
 		if fumehood.ClassOf(err) != nil || code == exitUsage { // otherwise the command itself failed
-			args = append(args, "class", describe(err).Class)
+			args = append(args, "class", describe(err).Code)
 		}
 		a.log.Error(message, args...)
 		return

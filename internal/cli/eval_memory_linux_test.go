@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/runs"
@@ -59,7 +60,7 @@ func TestEval_memory(t *testing.T) {
 	atMost, allRan, taken := 0, false, int64(0)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		taken = max(taken, mostMemory(cmd.Process.Pid)) // the last line comes after all has been done
-		var event progressEvent
+		var event api.EvalEvent
 		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Event != "progress" {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/runs"
 	"github.com/fumehood/fumehood/task"
 )
@@ -47,62 +48,21 @@ func (o *evalOutput) stop() {
 	}
 }
 
-// The events, one per line. The first is "start". "end" follows the results, unless the run fails or is interrupted.
-// Events about kept sandboxes come after it.
-type (
-	startEvent struct {
-		Event    string `json:"event"` // "start"
-		Run      string `json:"run"`   // the run's folder
-		Task     string `json:"task"`
-		Attempts int    `json:"attempts"`           // in all
-		Recorded int    `json:"recorded"`           // already recorded when this process started
-		Repeated int    `json:"repeated,omitempty"` // recorded ones that this process makes again; not in Recorded
-	}
-	progressEvent struct {
-		Event    string `json:"event"` // "progress"
-		Total    int    `json:"total"` // attempts that this process makes
-		Queued   int    `json:"queued"`
-		Starting int    `json:"starting"`
-		Running  int    `json:"running"`
-		Passed   int    `json:"passed"`
-		Failed   int    `json:"failed"`
-		Errors   int    `json:"errors"`
-	}
-	resultEvent struct {
-		Event  string             `json:"event"` // "result"
-		Result *task.SampleResult `json:"result"`
-	}
-	keptEvent struct {
-		Event    string        `json:"event"` // "kept"
-		Sandbox  string        `json:"sandbox"`
-		Sample   string        `json:"sample"`
-		Epoch    int           `json:"epoch"`
-		Services []keptService `json:"services"`
-		Remove   []string      `json:"remove"` // the command that removes it
-	}
-	keptService struct {
-		Container string   `json:"container,omitempty"`
-		Enter     []string `json:"enter,omitempty"` // the command that opens a shell in it
-	}
-	endEvent struct {
-		Event   string        `json:"event"` // "end"
-		Summary *runs.Summary `json:"summary"`
-	}
-)
-
-func (o *evalOutput) event(e any) error {
+// event prints an event. The first is "start". "end" follows the results, unless the run fails or is interrupted. Events
+// about kept sandboxes come after it.
+func (o *evalOutput) event(e api.EvalEvent) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.events.Encode(e)
 }
 
 func (o *evalOutput) start(r *runs.Folder, repeated int) error {
-	was, err := r.Summary()
+	was, err := api.EvalStartedOf(r)
 	if err != nil {
 		return err
 	}
-	if o.people == nil {
-		return o.event(startEvent{"start", r.Dir(), was.Task, was.Attempts, was.Recorded, repeated})
+	if was.Repeated = repeated; o.people == nil {
+		return o.event(api.EvalEvent{Event: api.EvalStart, EvalStarted: was})
 	}
 	text := fmt.Sprintf("%s of %s", count(was.Attempts, "attempt"), was.Task)
 	if was.Recorded > 0 {
@@ -118,7 +78,7 @@ func (o *evalOutput) start(r *runs.Folder, repeated int) error {
 // progress reports a change of the counts. It ignores write errors, since result fails with them as well.
 func (o *evalOutput) progress(p task.Progress) {
 	if o.people == nil {
-		_ = o.event(progressEvent{"progress", p.Total, p.Queued, p.Starting, p.Running, p.Passed, p.Failed, p.Errors})
+		_ = o.event(api.EvalEvent{Event: api.EvalProgress, EvalCounts: api.EvalCountsOf(p)})
 		return
 	}
 	o.people.report(p)
@@ -135,7 +95,7 @@ func (o *evalOutput) stopping() {
 // result reports an attempt. As text, it reports only attempts without a score.
 func (o *evalOutput) result(r *task.SampleResult) error {
 	if o.people == nil {
-		return o.event(resultEvent{"result", r})
+		return o.event(api.EvalEvent{Event: api.EvalResult, Result: r})
 	}
 	if e := r.Error; e != nil && e.Class != task.Canceled {
 		fmt.Fprintf(o.people, "fumehood: %s has no score: %s in %s: %s\n", attemptName(r), e.Class, e.Phase, inLines(e.Text))
@@ -145,7 +105,7 @@ func (o *evalOutput) result(r *task.SampleResult) error {
 
 func (o *evalOutput) end(dir string, s *runs.Summary) error {
 	if o.people == nil {
-		return o.event(endEvent{"end", s})
+		return o.event(api.EvalEvent{Event: api.EvalEnd, Summary: s})
 	}
 	return o.app.printSummary(dir, s)
 }
@@ -156,11 +116,11 @@ func (o *evalOutput) kept(all []task.Kept) error {
 		var errs []error
 		for _, k := range all {
 			of := task.KeyOf(k.Sandbox)
-			e := keptEvent{Event: "kept", Sandbox: k.Sandbox.Name, Sample: of.Sample, Epoch: of.Epoch, Remove: k.Remove}
+			e := &api.EvalKeeps{Sandbox: k.Sandbox.Name, Sample: of.Sample, Epoch: of.Epoch, Remove: k.Remove}
 			for _, s := range k.Services {
-				e.Services = append(e.Services, keptService(s))
+				e.Services = append(e.Services, api.KeptService(s))
 			}
-			errs = append(errs, o.event(e))
+			errs = append(errs, o.event(api.EvalEvent{Event: api.EvalKept, EvalKeeps: e}))
 		}
 		return errors.Join(errs...)
 	}

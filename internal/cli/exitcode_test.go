@@ -65,7 +65,7 @@ func TestExitCode_invalidFiles(t *testing.T) {
 func TestExitCode_file(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("outer: %w", &fumehood.Error{Op: "read", Class: fumehood.ErrFile})
-	if exitCode(err) != exitUsage || !errors.Is(err, fumehood.ErrConfig) || describe(err).Class != fumehood.CodeConfig || !errors.Is(fumehood.ClassOf(err), fumehood.ErrConfig) {
+	if exitCode(err) != exitUsage || !errors.Is(err, fumehood.ErrConfig) || describe(err).Code != fumehood.CodeConfig || !errors.Is(fumehood.ClassOf(err), fumehood.ErrConfig) {
 		t.Errorf("exit code %d, %+v", exitCode(err), describe(err))
 	}
 }

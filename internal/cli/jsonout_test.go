@@ -4,12 +4,69 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/session"
 )
+
+// TestJSON_types checks that the command line and the server describe results by the same keys and values.
+func TestJSON_types(t *testing.T) {
+	t.Parallel()
+	out := func(text string) fumehood.Output { return fumehood.Output{Bytes: []byte(text), Total: 7} }
+	usage := fumehood.Usage{User: time.Second, OOMKills: 1}
+	keys := func(v any, outputs ...*outputJSON) map[string]json.RawMessage {
+		t.Helper()
+		var text bytes.Buffer
+		m := map[string]json.RawMessage{}
+		if err := errors.Join(writeJSON(&text, v, outputs...), json.Unmarshal(text.Bytes(), &m)); err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range m {
+			var compact bytes.Buffer
+			if err := json.Compact(&compact, value); err != nil {
+				t.Fatal(err)
+			}
+			m[key] = compact.Bytes()
+		}
+		return m
+	}
+	same := func(server, own map[string]json.RawMessage, more ...string) {
+		t.Helper()
+		for _, key := range more {
+			delete(own, key)
+			delete(server, key)
+		}
+		if !maps.EqualFunc(server, own, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+			t.Errorf("the server has %s, and the command line %s", server, own)
+		}
+	}
+	res := &fumehood.Result{
+		Outcome: fumehood.OutOfMemory, ExitCode: 137, Signal: 9, Leaked: true, Reason: "r", Usage: usage, Stdout: out("out"), Stderr: out("\xff"),
+		Duration: 1500 * time.Microsecond,
+	}
+	var text bytes.Buffer
+	if err := (&report{result: res}).write(&text, nil); err != nil {
+		t.Fatal(err)
+	}
+	own := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text.Bytes(), &own); err != nil {
+		t.Fatal(err)
+	}
+	same(keys(res), keys(own), "start_ms", "started", "error")
+	in := &session.Result{
+		Outcome: fumehood.Signaled, ExitCode: 137, Signal: 9, Leaked: true, Reason: "r", Usage: usage, SetupEnded: true, Elapsed: time.Second,
+		Stdout: out("a"), Stderr: out("b"), SetupStdout: out("c"), SetupStderr: out("\xff"),
+	}
+	var obj sessionJSON
+	obj.fill(in)
+	same(keys(api.SessionResultOf(in)), keys(obj, obj.SetupStdout, obj.SetupStderr, obj.Stdout, obj.Stderr), "error")
+}
 
 // FuzzWriteText compares writeText with package json.
 func FuzzWriteText(f *testing.F) {

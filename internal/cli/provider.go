@@ -49,7 +49,7 @@ func (a *commandLine) allowed(file, kind string) error {
 
 func (a *commandLine) dockerOptions() docker.Options {
 	return docker.Options{
-		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: newPullProgress(a.tell).report,
+		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: a.pulled,
 		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command
 	}
 }

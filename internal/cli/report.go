@@ -1,11 +1,11 @@
 package cli
 
 import (
-	"errors"
 	"io"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 )
 
 // report collects the data that `fumehood run --json` and `fumehood exec --json` print.
@@ -33,41 +33,28 @@ type reportJSON struct {
 	Stderr     *outputJSON    `json:"stderr"`
 	StartMS    float64        `json:"start_ms"`
 	DurationMS float64        `json:"duration_ms"`
-	Error      *errorJSON     `json:"error"`
+	Error      *api.Error     `json:"error"`
 }
 
-type errorJSON struct {
-	Class   fumehood.Code `json:"class"`
-	Message string        `json:"message"`
-	Hint    string        `json:"hint,omitempty"`
-}
-
-func describe(err error) *errorJSON {
+func describe(err error) *api.Error {
 	if err == nil {
 		return nil
 	}
-	e := &errorJSON{Class: fumehood.CodeOf(err), Message: err.Error()}
+	e := api.ErrorOf(err)
 	if fumehood.ClassOf(err) == nil && exitCode(err) == exitUsage {
-		e.Class = fumehood.CodeConfig
+		e.Code = fumehood.CodeConfig
 	}
-	var detail *fumehood.Error
-	for cause := err; errors.As(cause, &detail) && e.Hint == ""; cause = detail.Err {
-		e.Hint = detail.Hint
-	}
-	return e
+	return &e
 }
 
 // write prints the object. err is the error of the run, or nil.
 func (r *report) write(w io.Writer, err error) error {
-	obj := reportJSON{Sandbox: r.sandbox, Image: r.image, StartMS: ms(r.start), Error: describe(err)}
+	obj := reportJSON{Sandbox: r.sandbox, Image: r.image, StartMS: api.Millis(r.start), Error: describe(err)}
 	if res := r.result; res != nil {
 		outcome := string(res.Outcome)
 		obj.Outcome, obj.ExitCode, obj.Signal, obj.Leaked = &outcome, &res.ExitCode, res.Signal, res.Leaked
 		obj.Reason, obj.Usage = res.Reason, res.Usage
-		obj.Stdout, obj.Stderr, obj.DurationMS = outputOf(res.Stdout), outputOf(res.Stderr), ms(res.Duration)
+		obj.Stdout, obj.Stderr, obj.DurationMS = outputOf(res.Stdout), outputOf(res.Stderr), api.Millis(res.Duration)
 	}
 	return writeJSON(w, obj, obj.Stdout, obj.Stderr)
 }
-
-// ms returns a duration in milliseconds with microsecond precision.
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/server"
+	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -40,8 +41,8 @@ func (a *commandLine) newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve sandboxes over HTTP, for programs in other languages",
 		Long: `Serve answers HTTP requests on a unix socket that only this user can reach:
-sandboxes, commands, files. docs/server.md describes the API, and
-docs/openapi.json has its OpenAPI document.
+sandboxes, commands, files, sessions, evaluations. docs/server.md describes the
+API, and docs/openapi.json has its OpenAPI document.
 
 Clients hold what they start by a lease. A client that ends, or is killed,
 loses its sandboxes after 5 seconds; serve removes all sandboxes when it ends.
@@ -137,8 +138,14 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		access = slog.LevelDebug
 	}
 	s := server.New(ctx, server.Options{
-		Open: func(ctx context.Context) (fumehood.Provider, error) { return a.open(ctx, name) }, Provider: name,
-		Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
+		Open: func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+			a.pulled = func(p docker.Progress) {
+				report(api.Progress{Image: p.Image, Build: p.Build, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
+			}
+			return a.open(ctx, name)
+		},
+		Provider: name,
+		Version:  programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

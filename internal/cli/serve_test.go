@@ -17,9 +17,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/internal/engine"
 )
 
 // serving is a process of `fumehood serve --stdio`.
@@ -124,10 +126,10 @@ func (s *serving) ok(method, path string, body, to any) {
 // sleeps starts a sandbox with a command that runs for long, and returns the sandbox's name.
 func (s *serving) sleeps() string {
 	s.t.Helper()
-	var images struct{ Images map[string]string }
-	s.ok("POST", "/v1/images", fumehood.Spec{Image: "fumehood-test/busybox"}, &images)
-	if len(images.Images) != 1 {
-		s.t.Errorf("got %+v", images)
+	var prepared api.Progress // the last line is the only one, as nothing is pulled
+	s.ok("POST", "/v1/images", fumehood.Spec{Image: "fumehood-test/busybox"}, &prepared)
+	if prepared.Type != api.EventEnd || len(prepared.Images) != 1 {
+		s.t.Errorf("got %+v", prepared)
 	}
 	var box api.Sandbox
 	s.ok("POST", "/v1/sandboxes", fumehood.Spec{Image: "fumehood-test/busybox"}, &box)
@@ -182,6 +184,94 @@ func TestServe_killed(t *testing.T) {
 	}
 }
 
+// The steps of a build are lines.
+func TestServe_progress(t *testing.T) {
+	t.Parallel()
+	needDocker(t)
+	dir := t.TempDir()
+	dockerfile := filepath.Join(dir, "Dockerfile")
+	if err := os.WriteFile(dockerfile, []byte("FROM fumehood-test/busybox\nRUN echo "+filepath.Base(dir)+" >/made\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := startServe(t, "--allow-egress", "--allow-host-path", dir)
+	_, answer := s.do("POST", "/v1/images", fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: dockerfile}}, nil)
+	steps, images := 0, map[string]string(nil)
+	for d := json.NewDecoder(strings.NewReader(answer)); d.More(); {
+		var line api.Progress
+		if err := d.Decode(&line); err != nil {
+			t.Fatal(err)
+		}
+		if line.Type == api.EventProgress && line.Build && line.Image != "" {
+			steps++
+		}
+		images = line.Images
+	}
+	if steps < 2 || len(images) != 1 {
+		t.Errorf("%d steps: %s", steps, answer)
+	}
+	for _, id := range images {
+		if err := needDocker(t).Remove(t.Context(), engine.Object{Kind: engine.ImageKind, ID: id, Name: id}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Sessions and evaluations run in containers, and leave nothing when the server ends.
+func TestServe_session(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"work/main.sh": "cat input; id -u",
+		"env.yaml":     "{type: docker, docker: {image: fumehood-test/busybox}, commands: {command: sh, entry_file: '{entry_file}'}}",
+		"task.yaml":    "{name: served, environment: {image: fumehood-test/busybox}, samples: [{id: a, command: echo 42, expect: {stdout: {exact: \"42\\n\"}}}]}",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := startServe(t, "--allow-host-path", dir)
+	var session api.Session
+	s.ok("POST", "/v1/sessions", map[string]any{
+		"file": filepath.Join(dir, "env.yaml"), "kind": "evaluation", "workspace": filepath.Join(dir, "work"), "huid": "65534", "hgid": "65534",
+		"inputs": []api.Input{{Path: "input", Content: []byte("given ")}},
+	}, &session)
+	var r api.Runtime
+	s.ok("POST", "/v1/sessions/"+session.ID+"/runtimes", api.SpawnOptions{}, &r)
+	var res api.SessionResult
+	s.ok("POST", "/v1/sessions/"+session.ID+"/runtimes/"+r.ID+"/execute", api.Execute{Entry: "main.sh"}, &res)
+	if string(res.Stdout.Bytes) != "given 65534\n" || res.ExitCode != 0 {
+		t.Errorf("got %+v", res)
+	}
+	for _, mount := range []string{"/etc", filepath.Dir(session.Workspace)} {
+		status, answer := s.do("POST", "/v1/sessions/"+session.ID+"/runtimes", api.SpawnOptions{Mounts: []fumehood.Mount{{Host: mount, Container: "/host"}}}, nil)
+		if status != http.StatusForbidden {
+			t.Errorf("mount of %s: %d %s", mount, status, answer)
+		}
+	}
+	var e api.Evaluation
+	s.ok("POST", "/v1/evaluations", api.EvaluationOptions{Task: dir, Runs: filepath.Join(dir, "runs")}, &e)
+	_, events := s.do("GET", "/v1/evaluations/"+e.ID+"/events", nil, nil)
+	if !strings.Contains(events, `"event":"end"`) || !strings.Contains(events, `"passed":1`) {
+		t.Errorf("events %s", events)
+	}
+	if err := s.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, err := needDocker(t).Inspect(t.Context(), r.ID+"-default-1"); err == nil {
+		t.Error("the container is still there")
+	}
+	if _, err := os.Stat(session.Workspace); err == nil {
+		t.Error("the workspace is still there")
+	}
+}
+
 // Kept sandboxes are found again by the next server.
 func TestServe_kept(t *testing.T) {
 	t.Parallel()
@@ -205,6 +295,11 @@ func TestServe_kept(t *testing.T) {
 	second.ok("POST", path+"/run", api.Cmd{Args: []string{"ls", "/here"}}, &res)
 	if res.ExitCode != 0 || !box.Kept {
 		t.Errorf("got %+v of %+v", res, box)
+	}
+	var renewed api.Sandbox
+	second.ok("POST", path+"/renew", map[string]float64{"ttl_ms": 3_600_000}, &renewed)
+	if more := renewed.Expires.Sub(box.Expires); more < 49*time.Minute || more > 51*time.Minute {
+		t.Errorf("renewed from %v to %v", box.Expires, renewed.Expires)
 	}
 	var all struct{ Sandboxes []api.Sandbox }
 	second.ok("GET", "/v1/sandboxes", nil, &all)

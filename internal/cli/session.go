@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
@@ -210,6 +211,9 @@ func assetsIn(dir string) ([]map[string]spec.Asset, error) {
 type sessionJSON struct {
 	Outcome     *string            `json:"outcome"`
 	ExitCode    *int               `json:"exit_code"`
+	Signal      int                `json:"signal,omitempty"`
+	Leaked      bool               `json:"leaked,omitempty"`
+	Reason      string             `json:"reason,omitempty"`
 	SetupEnded  bool               `json:"setup_ended"` // the script ended before the command started
 	Usage       fumehood.Usage     `json:"usage,omitzero"`
 	SetupStdout *outputJSON        `json:"setup_stdout"`
@@ -218,7 +222,7 @@ type sessionJSON struct {
 	Stderr      *outputJSON        `json:"stderr"`
 	ElapsedMS   float64            `json:"elapsed_ms"`
 	Changes     []workspace.Change `json:"changes,omitempty"` // with --snapshot-out: changes to the workspace
-	Error       *errorJSON         `json:"error"`
+	Error       *api.Error         `json:"error"`
 }
 
 func (a *commandLine) runSession(ctx context.Context, o sessionOptions) error {
@@ -247,10 +251,10 @@ func (a *commandLine) runSession(ctx context.Context, o sessionOptions) error {
 
 func (obj *sessionJSON) fill(res *session.Result) {
 	outcome := string(res.Outcome)
-	obj.Outcome, obj.ExitCode, obj.SetupEnded, obj.ElapsedMS = &outcome, &res.ExitCode, res.SetupEnded, ms(res.Elapsed)
+	obj.Outcome, obj.ExitCode, obj.SetupEnded, obj.ElapsedMS = &outcome, &res.ExitCode, res.SetupEnded, api.Millis(res.Elapsed)
 	obj.SetupStdout, obj.SetupStderr = outputOf(res.SetupStdout), outputOf(res.SetupStderr)
 	obj.Stdout, obj.Stderr = outputOf(res.Stdout), outputOf(res.Stderr)
-	obj.Usage = res.Usage
+	obj.Usage, obj.Signal, obj.Leaked, obj.Reason = res.Usage, res.Signal, res.Leaked, res.Reason
 }
 
 // tellPorts reports the published ports.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -35,7 +36,7 @@ type checkJSON struct {
 	Valid       bool              `json:"valid"`
 	Type        string            `json:"type,omitempty"`
 	Differences []spec.Difference `json:"differences"`
-	Error       *errorJSON        `json:"error"`
+	Error       *api.Error        `json:"error"`
 }
 
 func (a *commandLine) checkSpec(file string, asJSON bool) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/session"
 )
 
@@ -61,7 +62,7 @@ type streamLine struct {
 	Text   string        `json:"text,omitempty"`
 	Base64 []byte        `json:"base64,omitempty"` // the bytes, if they are not UTF-8
 	Result *streamResult `json:"result,omitempty"`
-	Error  *errorJSON    `json:"error,omitempty"`
+	Error  *api.Error    `json:"error,omitempty"`
 }
 
 type streamResult struct {
@@ -100,7 +101,7 @@ func (a *commandLine) streamSession(ctx context.Context, o sessionOptions) error
 	}
 	o.Ended = func(r *session.Result) error {
 		return a.printLine(streamLine{Result: &streamResult{
-			r.Outcome, r.ExitCode, r.Signal, r.SetupEnded, r.Leaked, r.Reason, r.Usage, ms(r.Elapsed),
+			r.Outcome, r.ExitCode, r.Signal, r.SetupEnded, r.Leaked, r.Reason, r.Usage, api.Millis(r.Elapsed),
 		}})
 	}
 	c, err := a.actions().StreamSession(ctx, o.SessionOptions, readCommands(a.In))

@@ -41,7 +41,7 @@ func TestExitCode(t *testing.T) {
 		if got := exitCode(err); got != code {
 			t.Errorf("%s: exit code %d, want %d", name, got, code)
 		}
-		if got := describe(err); got.Class != name || got.Hint != "do this" || got.Message != err.Error() {
+		if got := describe(err); got.Code != name || got.Hint != "do this" || got.Message != err.Error() {
 			t.Errorf("%s: described as %+v", name, got)
 		}
 	}
@@ -50,7 +50,7 @@ func TestExitCode(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %d", err, got, code)
 		}
 	}
-	if got := describe(usageError("wrong")).Class; got != "config" {
+	if got := describe(usageError("wrong")).Code; got != "config" {
 		t.Errorf("wrong usage is described as %q", got)
 	}
 	if describe(nil) != nil {
@@ -318,7 +318,7 @@ func TestReport_write(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"duration_ms":1000,"error":{"class":"not-found","hint":"look","message":"copy: not found (look)"},"exit_code":139,"image":"i","leaked":true,` +
+	want := `{"duration_ms":1000,"error":{"class":"not-found","hint":"look","message":"copy: not found","op":"copy"},"exit_code":139,"image":"i","leaked":true,` +
 		`"outcome":"signaled","sandbox":"s","signal":11,"start_ms":1.5,` +
 		`"stderr":{"base64":"/w==","bytes":1,"text":"�","truncated":false},` +
 		`"stdout":{"bytes":10,"text":"tail","truncated":true}}`

@@ -261,6 +261,12 @@ func (c *Client) awaitRemoved(ctx context.Context, id string) error {
 	}
 }
 
+// CreateVolume creates an empty volume.
+func (c *Client) CreateVolume(ctx context.Context, name string, labels map[string]string) error {
+	_, err := c.api.VolumeCreate(ctx, client.VolumeCreateOptions{Name: name, Labels: labels})
+	return c.translate(err, "create volume "+name)
+}
+
 // HasVolume reports whether a volume of that name exists.
 func (c *Client) HasVolume(ctx context.Context, name string) (bool, error) {
 	_, err := c.api.VolumeInspect(ctx, name, client.VolumeInspectOptions{})

@@ -18,6 +18,8 @@ const (
 	LabelKept = "fumehood.kept"
 	// LabelExpires is when a kept sandbox expires, in RFC 3339. Without it, the sandbox does not expire.
 	LabelExpires = "fumehood.expires"
+	// LabelRenewed, on a volume that only has a later LabelExpires, is the name of its sandbox.
+	LabelRenewed = "fumehood.renewed"
 	// LabelKey, on a kept sandbox's objects, is the secret of its resident guests, in hexadecimal. It allows running
 	// commands in the sandbox. Anyone who may read labels may run commands through the Engine anyway.
 	LabelKey = "fumehood.key"

@@ -33,61 +33,50 @@ type commandInput struct {
 	RawBody []byte
 }
 
-// command finds the sandbox and the service of a request to run a command.
-func (s *Server) command(ctx context.Context, i *commandInput) (l *lease, h *held, svc fumehood.Service, release func(), err error) {
-	if err := checkCaps(&i.Body); err != nil {
-		return nil, nil, nil, nil, err
+// command returns the command of a request.
+func (i *commandInput) command() (fumehood.Cmd, error) {
+	cmd := i.Body.Command()
+	if len(i.Body.Stdin) > 0 {
+		cmd.Stdin = bytes.NewReader(i.Body.Stdin)
 	}
-	l, h, release, err = s.box(ctx, i.At)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	if svc, err = h.service(i.Service, i.User); err != nil {
-		release()
-		return nil, nil, nil, nil, err
-	}
-	return l, h, svc, release, nil
+	return cmd, checkCaps(cmd.StdoutCap, cmd.StderrCap)
 }
 
-func (s *Server) run(ctx context.Context, i *commandInput) (*output[*fumehood.Result], error) {
-	if i.Body.Detach || i.Body.StdinPipe {
-		return nil, bad("detach and stdin_pipe are for commands that are started")
+func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*fumehood.Result], error) {
+	cmd, err := i.command()
+	if err == nil && (cmd.Detach || cmd.StdinPipe) {
+		err = bad("detach and stdin_pipe are for commands that are started")
 	}
-	l, _, svc, release, err := s.command(ctx, i)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	res, err := once(ctx, l, i.Key, i.RawBody, resultSize, func(ctx context.Context, _ *call) (*fumehood.Result, error) {
+	svc, err := h.service(i.Service, i.User)
+	if err != nil {
+		return nil, err
+	}
+	return once(ctx, l, i.Key, i.RawBody, func(ctx context.Context, _ *call) (*fumehood.Result, error) {
 		leave, err := s.enterCommand()
 		if err != nil {
 			return nil, err
 		}
 		defer leave()
-		cmd := i.Body.Command()
-		if len(i.Body.Stdin) > 0 {
-			cmd.Stdin = bytes.NewReader(i.Body.Stdin)
-		}
 		return svc.Exec(ctx, cmd)
 	})
-	return &output[*fumehood.Result]{res}, err
 }
 
-func (s *Server) startCommand(ctx context.Context, i *commandInput) (*output[*api.Process], error) {
-	l, h, svc, release, err := s.command(ctx, i)
+func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*api.Process], error) {
+	cmd, err := i.command()
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	size := func(*api.Process) int64 { return 4 << 10 }
-	p, err := once(ctx, l, i.Key, i.RawBody, size, func(_ context.Context, c *call) (*api.Process, error) {
+	svc, err := h.service(i.Service, i.User)
+	if err != nil {
+		return nil, err
+	}
+	return once(ctx, l, i.Key, i.RawBody, func(_ context.Context, c *call) (*api.Process, error) {
 		leave, err := s.enterCommand()
 		if err != nil {
 			return nil, err
-		}
-		cmd := i.Body.Command()
-		if len(i.Body.Stdin) > 0 {
-			cmd.Stdin = bytes.NewReader(i.Body.Stdin)
 		}
 		proc, err := svc.Start(l.life, cmd) //nolint:contextcheck // it outlives the request
 		if err != nil {
@@ -104,7 +93,6 @@ func (s *Server) startCommand(ctx context.Context, i *commandInput) (*output[*ap
 		info := p.describe()
 		return &info, nil
 	})
-	return &output[*api.Process]{p}, err
 }
 
 // Of is the input of requests about a command.
@@ -113,22 +101,23 @@ type Of struct {
 	Process string `path:"process" maxLength:"40" doc:"the command's id"`
 }
 
-// withProcess calls f with the command of a request.
-func withProcess[T any](ctx context.Context, s *Server, o Of, f func(*process) (*T, error)) (*T, error) {
-	_, h, release, err := s.box(ctx, o.At)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	p, err := h.process(o.Process)
-	if err != nil {
-		return nil, err
-	}
-	return f(p)
-}
+func (o Of) of() string { return o.Process }
 
-// done adapts a call without a result.
-func done(err error) (*struct{}, error) { return nil, err }
+// withProcess makes a handler that gets the command of a request.
+func withProcess[I interface {
+	acknowledged() []string
+	at() string
+	of() string
+}, O any](s *Server, f func(context.Context, *process, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withBox(s, func(ctx context.Context, _ *lease, h *held, in *I) (*O, error) {
+		p, err := h.process((*in).of())
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, p, in)
+	})
+}
 
 type processList struct {
 	Processes []api.Process `json:"processes"`
@@ -151,72 +140,53 @@ func (r *Reads) Resolve(c huma.Context) []error {
 
 func (s *Server) registerCommands() {
 	const box, one = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
-	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, s.run)
-	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, s.startCommand)
-	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, func(ctx context.Context, i *In) (*output[processList], error) {
-		_, h, release, err := s.box(ctx, i.At)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
+	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, withBox(s, s.run))
+	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, withBox(s, s.startCommand))
+	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, withBox(s, func(_ context.Context, _ *lease, h *held, i *In) (*output[processList], error) {
 		svc, err := h.service(i.Service, "")
 		if err != nil {
 			return nil, err
 		}
 		return &output[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
-	})
-	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, func(ctx context.Context, o *Of) (*output[api.Process], error) {
-		return withProcess(ctx, s, *o, func(p *process) (*output[api.Process], error) { return &output[api.Process]{p.describe()}, nil })
-	})
-	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, func(ctx context.Context, o *Of) (*output[*fumehood.Result], error) {
-		return withProcess(ctx, s, *o, func(p *process) (*output[*fumehood.Result], error) {
-			res, err := p.Wait(ctx)
-			return &output[*fumehood.Result]{res}, err
-		})
-	})
-	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, func(ctx context.Context, i *struct {
+	}))
+	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, withProcess(s, func(_ context.Context, p *process, _ *Of) (*output[api.Process], error) {
+		return &output[api.Process]{p.describe()}, nil
+	}))
+	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, withProcess(s, func(ctx context.Context, p *process, _ *Of) (*output[*fumehood.Result], error) {
+		res, err := p.Wait(ctx)
+		return &output[*fumehood.Result]{res}, err
+	}))
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, withProcess(s, func(ctx context.Context, p *process, i *struct {
 		Of
 		Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
 		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
 	},
 	) (*huma.StreamResponse, error) {
-		_, h, release, err := s.box(ctx, i.At)
-		if err != nil {
-			return nil, err
-		}
-		p, err := h.process(i.Process)
-		if err != nil {
-			release()
-			return nil, err
-		}
 		return lines(func(send func(any) error) {
-			defer release()
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil
-	})
-	register(s, op{http.MethodPost, one + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, func(ctx context.Context, i *struct {
+	}))
+	register(s, op{http.MethodPost, one + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, withProcess(s, func(_ context.Context, p *process, i *struct {
 		Of
 		RawBody []byte `contentType:"application/octet-stream"`
 	},
 	) (*struct{}, error) {
-		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) {
-			_, err := p.Write(i.RawBody)
-			return done(err)
-		})
-	})
-	register(s, op{http.MethodDelete, one + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, func(ctx context.Context, o *Of) (*struct{}, error) {
-		return withProcess(ctx, s, *o, func(p *process) (*struct{}, error) { return done(p.CloseStdin()) })
-	})
-	register(s, op{http.MethodPost, one + "/signal", "signal-command", "Send a signal to a command", "Commands"}, func(ctx context.Context, i *struct {
+		_, err := p.Write(i.RawBody)
+		return nil, err
+	}))
+	register(s, op{http.MethodDelete, one + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, withProcess(s, func(_ context.Context, p *process, _ *Of) (*struct{}, error) {
+		return nil, p.CloseStdin()
+	}))
+	register(s, op{http.MethodPost, one + "/signal", "signal-command", "Send a signal to a command", "Commands"}, withProcess(s, func(ctx context.Context, p *process, i *struct {
 		Of
 		Body struct {
 			Signal int `json:"signal" minimum:"1" maximum:"64" doc:"Linux number"`
 		}
 	},
 	) (*struct{}, error) {
-		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) { return done(p.Signal(ctx, i.Body.Signal)) })
-	})
-	register(s, op{http.MethodPost, one + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, func(ctx context.Context, i *struct {
+		return nil, p.Signal(ctx, i.Body.Signal)
+	}))
+	register(s, op{http.MethodPost, one + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, withProcess(s, func(ctx context.Context, p *process, i *struct {
 		Of
 		Body struct {
 			Rows uint16 `json:"rows"`
@@ -224,21 +194,16 @@ func (s *Server) registerCommands() {
 		}
 	},
 	) (*struct{}, error) {
-		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) { return done(p.Resize(ctx, i.Body.Rows, i.Body.Cols)) })
-	})
-	register(s, op{http.MethodPost, one + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, func(ctx context.Context, i *struct {
+		return nil, p.Resize(ctx, i.Body.Rows, i.Body.Cols)
+	}))
+	register(s, op{http.MethodPost, one + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, withProcess(s, func(ctx context.Context, p *process, _ *struct {
 		Of
 		Body struct{}
 	},
 	) (*struct{}, error) {
-		return withProcess(ctx, s, i.Of, func(p *process) (*struct{}, error) { return done(p.Kill(ctx)) })
-	})
-	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, func(ctx context.Context, o *Of) (*struct{}, error) {
-		_, h, release, err := s.box(ctx, o.At)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
+		return nil, p.Kill(ctx)
+	}))
+	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, withBox(s, func(_ context.Context, _ *lease, h *held, o *Of) (*struct{}, error) {
 		p, err := h.process(o.Process)
 		if err != nil {
 			return nil, err
@@ -250,5 +215,5 @@ func (s *Server) registerCommands() {
 		defer h.mu.Unlock()
 		h.forget(p)
 		return nil, nil
-	})
+	}))
 }

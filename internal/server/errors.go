@@ -14,14 +14,14 @@ import (
 	"github.com/fumehood/fumehood/api"
 )
 
-// failure is the body of every answer that is not a success.
-type failure struct {
+// errorAnswer is the body of every answer that is not a success.
+type errorAnswer struct {
 	status int
 	Body   api.Error `json:"error"`
 }
 
-func (f *failure) Error() string  { return f.Body.Message }
-func (f *failure) GetStatus() int { return f.status }
+func (f *errorAnswer) Error() string  { return f.Body.Message }
+func (f *errorAnswer) GetStatus() int { return f.status }
 
 // statuses are the HTTP statuses of error codes. Clients tell errors apart by their codes.
 var statuses = map[fumehood.Code]int{
@@ -36,11 +36,11 @@ var statuses = map[fumehood.Code]int{
 
 // failed returns an error as an answer.
 func failed(err error) error {
-	var f *failure
+	var f *errorAnswer
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
-	f = &failure{Body: api.ErrorOf(err)}
+	f = &errorAnswer{Body: api.ErrorOf(err)}
 	f.status = statuses[f.Body.Code]
 	if f.status == 0 { // the other errors of file operations
 		f.status = http.StatusConflict
@@ -60,7 +60,7 @@ func unauthorized(hint, format string, a ...any) error {
 
 // stale returns an error about a lease or key that this server does not have.
 func stale(why string) error {
-	return &failure{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: why, Op: "find lease"}}
+	return &errorAnswer{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: why, Op: "find lease"}}
 }
 
 // setErrors makes huma's own errors, about requests that do not fit the schema, look like all others. huma has one
@@ -88,12 +88,12 @@ var setErrors = sync.OnceFunc(func() {
 		if len(details) > 0 {
 			e.Message += ": " + strings.Join(details, "; ")
 		}
-		return &failure{status: status, Body: e}
+		return &errorAnswer{status: status, Body: e}
 	}
 })
 
 // fail writes an error outside of the API's own handlers.
-func fail(w http.ResponseWriter, f *failure) {
+func fail(w http.ResponseWriter, f *errorAnswer) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.status)
 	_ = json.NewEncoder(w).Encode(f) // the client may be gone

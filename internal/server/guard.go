@@ -14,15 +14,27 @@ import (
 	"github.com/fumehood/fumehood/api"
 )
 
-// silence is how long the sender of a body may send nothing, and the reader of an answer may read nothing.
-const silence = 30 * time.Second
+const (
+	// silence is how long the sender of a body may send nothing, and the reader of an answer may read nothing.
+	silence = 30 * time.Second
+	// maxBodies is how many bytes of JSON the requests that are being answered may have together. Those of at most
+	// smallBody bytes are not counted.
+	maxBodies = 1 << 30
+	smallBody = 64 << 10
+)
 
-type targetKey struct{}
+// request is what handlers know of a request beside its input.
+type request struct {
+	target string // method, path and query
+	lease  *lease // held until the request has been answered; nil if unheld is set
+	unheld error
+}
 
-// target returns the path and query of the request.
-func target(ctx context.Context) string {
-	t, _ := ctx.Value(targetKey{}).(string)
-	return t
+type requestKey struct{}
+
+func requestOf(ctx context.Context) request {
+	r, _ := ctx.Value(requestKey{}).(request)
+	return r
 }
 
 // guard lets only requests through that are for this server, from no web page, and with its token. It bounds bodies in
@@ -47,22 +59,40 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		if r.ContentLength > most {
 			w.Header().Set("Connection", "close")
-			fail(answer, &failure{status: http.StatusRequestEntityTooLarge, Body: api.Error{Code: fumehood.CodeTooLarge, Message: "the request's body is too large", Op: "read request"}})
+			fail(answer, &errorAnswer{status: http.StatusRequestEntityTooLarge, Body: api.Error{Code: fumehood.CodeTooLarge, Message: "the request's body is too large", Op: "read request"}})
 			return
+		}
+		if size := r.ContentLength; r.Method != http.MethodPut && (size > smallBody || size < 0) {
+			if size < 0 {
+				size = most
+			}
+			wait, cancel := context.WithTimeout(r.Context(), s.opts.silence)
+			err := s.bodies.Acquire(wait, size)
+			cancel()
+			if err != nil {
+				w.Header().Set("Connection", "close")
+				fail(answer, &errorAnswer{status: http.StatusTooManyRequests, Body: api.Error{Code: fumehood.CodeLimit, Message: "the requests that are being answered have too many bytes", Op: "read request"}})
+				return
+			}
+			defer s.bodies.Release(size)
 		}
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close") // no request can hide behind another length of this one's body
 		}
 		r.Body = http.MaxBytesReader(answer, &body{r.Body, answer.control, s.opts.silence}, most)
-		inner = r.WithContext(context.WithValue(r.Context(), targetKey{}, r.Method+" "+r.URL.RequestURI()))
+		about := request{target: r.Method + " " + r.URL.RequestURI()}
+		var release func()
+		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
+		defer release()
+		inner = r.WithContext(context.WithValue(r.Context(), requestKey{}, about))
 		next.ServeHTTP(answer, inner)
 	})
 }
 
 // refuse returns why a request is refused, or nil.
-func (s *Server) refuse(r *http.Request) *failure {
-	no := func(status int, message string) *failure {
-		return &failure{status: status, Body: api.Error{Code: fumehood.CodePermission, Message: message, Op: "check request"}}
+func (s *Server) refuse(r *http.Request) *errorAnswer {
+	no := func(status int, message string) *errorAnswer {
+		return &errorAnswer{status: status, Body: api.Error{Code: fumehood.CodePermission, Message: message, Op: "check request"}}
 	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
 	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)):

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,7 +234,6 @@ func TestPermit(t *testing.T) {
 		"variable files":       {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", EnvFiles: []string{outside + "/e"}}}, outside},
 		"more to read":         {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", AllowRead: []string{outside}}}, outside},
 		"host variables":       {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", HostEnv: []string{"TOKEN"}}}, "variables of the server"},
-		"a program":            {Permit{}, fumehood.Spec{Binary: "x"}, "binary"},
 	} {
 		err := c.permit.check(&c.spec, Limits{Memory: 1 << 30})
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
@@ -245,8 +245,45 @@ func TestPermit(t *testing.T) {
 	}
 }
 
+// Large bodies wait for each other, and small ones do not wait.
+func TestLimits_bodies(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{silence: time.Second, bodies: 3 << 20, Limits: Limits{Body: 3 << 20}})
+	box := c.box()
+	large := api.Cmd{Args: []string{"sh", "-c", "echo began; sleep 600"}, Stdin: make([]byte, 2<<20)}
+	held, hold := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		text, err := json.Marshal(large)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req, err := http.NewRequestWithContext(held, "POST", "http://localhost"+box+"/run", bytes.NewReader(text))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header = http.Header{"Fumehood-Lease": {c.lease}, "Content-Type": {"application/json"}}
+		resp, err := c.http.Do(req)
+		if err == nil {
+			defer resp.Body.Close()
+			t.Error("the command ended")
+		}
+	})
+	eventually(t, "the command has started", func() bool { return c.commands.Load() == 1 })
+	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []string{"true"}, Stdin: make([]byte, 2<<20)})
+	c.ok("POST", box+"/run", sh("true"), nil)
+	hold()
+	all.Wait()
+	c.ok("POST", box+"/run", api.Cmd{Args: []string{"true"}, Stdin: make([]byte, 2<<20)}, nil)
+}
+
 func TestLimits(t *testing.T) {
 	t.Parallel()
+	c0 := serve(t, Options{})
+	c0.fails(400, fumehood.CodeConfig, "POST", "/v1/sandboxes", fumehood.Spec{Binary: "x"})
+	c0.fails(400, fumehood.CodeConfig, "POST", "/v1/sandboxes", fumehood.Spec{ConfigFile: "x"})
 	c := serve(t, Options{Limits: Limits{Sandboxes: 1, Commands: 1}})
 	box := c.box()
 	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sandboxes", fumehood.Spec{})

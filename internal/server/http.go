@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -58,6 +59,41 @@ func (s *Server) operation(o op) huma.Operation {
 		Method: o.method, Path: o.path, OperationID: o.id, Summary: o.summary, Tags: []string{o.tag}, Errors: answered,
 		MaxBodyBytes: s.opts.Limits.Body, BodyReadTimeout: -1, // the guard has its own
 	}
+}
+
+// follow answers with a stream of JSON values that produce sends, and with heartbeats while it sends none. The context of
+// produce ends with the request and with the lease.
+func follow(ctx context.Context, l *lease, heartbeat any, produce func(ctx context.Context, send func(any))) *huma.StreamResponse {
+	return lines(func(send func(any) error) {
+		ctx, cancel := l.within(ctx)
+		values := make(chan any)
+		go func() {
+			defer close(values)
+			produce(ctx, func(v any) {
+				select {
+				case values <- v:
+				case <-ctx.Done():
+				}
+			})
+		}()
+		defer func() {
+			cancel()
+			for range values { // until produce has returned
+			}
+		}()
+		for {
+			select {
+			case v, ok := <-values:
+				if !ok || send(v) != nil {
+					return
+				}
+			case <-time.After(beat):
+				if send(heartbeat) != nil {
+					return
+				}
+			}
+		}
+	})
 }
 
 // lines answers with a stream of JSON values, each on a line and sent at once. write returns when the stream is over,

@@ -3,39 +3,88 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/provider"
 )
 
-type prepared struct {
-	Images map[string]string `json:"images" doc:"ids of the images by service"`
+// reports passes the provider's progress on to those who wait for images.
+type reports struct {
+	mu  sync.Mutex
+	all map[*report]bool
+}
+
+type report struct {
+	image string // empty for all images
+	send  func(api.Progress)
+}
+
+// send passes a report on. It does not block.
+func (r *reports) send(p api.Progress) {
+	p.Type = api.EventProgress
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for to := range r.all {
+		if to.image == "" || to.image == p.Image {
+			to.send(p)
+		}
+	}
+}
+
+// add adds a receiver. remove must be called.
+func (r *reports) add(to *report) (remove func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[to] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, to)
+	}
 }
 
 // registerImages adds the operation that prepares images, so that sandboxes start without pulls and builds.
 func (s *Server) registerImages() {
-	register(s, op{http.MethodPost, "/v1/images", "prepare-images", "Pull or build the images of a sandbox, without starting it", "Images"}, func(ctx context.Context, in *createInput) (*output[*prepared], error) {
-		l, release, err := s.enter(in.Leased)
+	registerStream(s, op{http.MethodPost, "/v1/images", "prepare-images", "Pull or build the images of a sandbox, without starting it. Each line is a step, and the last one the end. The steps of a Compose project can have those of other requests between", "Images"}, typeLines, api.Progress{}, withLease(func(ctx context.Context, l *lease, in *imagesInput) (*huma.StreamResponse, error) {
+		if err := s.permitted(in.Provider, &in.Body); err != nil {
+			return nil, err
+		}
+		p, err := s.provider(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer release()
-		if err := s.permitted(in); err != nil {
-			return nil, err
+		preparer, ok := p.(provider.Preparer)
+		if !ok {
+			return nil, &fumehood.Error{Op: "prepare images", Class: fumehood.ErrUnsupported}
 		}
-		size := func(*prepared) int64 { return 4 << 10 }
-		got, err := once(ctx, l, in.Key, in.RawBody, size, func(ctx context.Context, _ *call) (*prepared, error) {
-			p, err := s.provider(ctx)
-			if err != nil {
-				return nil, err
-			}
-			preparer, ok := p.(provider.Preparer)
-			if !ok {
-				return nil, &fumehood.Error{Op: "prepare images", Class: fumehood.ErrUnsupported}
-			}
+		return follow(ctx, l, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+			steps := make(chan api.Progress, 256)
+			remove := s.reports.add(&report{in.Body.Image, func(p api.Progress) {
+				select {
+				case steps <- p:
+				default: // the client is slow, and gets the next ones
+				}
+			}})
+			var sending sync.WaitGroup
+			sending.Go(func() {
+				for p := range steps {
+					send(p)
+				}
+			})
 			images, err := preparer.Prepare(ctx, in.Body, provider.PrepareOptions{})
-			return &prepared{images}, err
-		})
-		return &output[*prepared]{got}, err
-	})
+			remove()
+			close(steps)
+			sending.Wait()
+			if err != nil {
+				e := api.ErrorOf(err)
+				send(api.Progress{Type: api.EventError, Error: &e})
+				return
+			}
+			send(api.Progress{Type: api.EventEnd, Images: images})
+		}), nil
+	}))
 }

@@ -38,14 +38,16 @@ type lease struct {
 	timer    *time.Timer
 	ended    bool
 	boxes    map[string]*held
-	starting sync.WaitGroup // starts of sandboxes
+	sessions map[string]*openSession
+	runs     map[string]*evaluation
+	starting sync.WaitGroup // starts of what the lease owns
 	answers
 }
 
 var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCanceled, Err: context.Canceled, Hint: "hold the lease by a connection or heartbeats"}
 
 func (s *Server) newLease() (*lease, error) {
-	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, answers: newAnswers()}
+	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, answers: newAnswers()}
 	l.life, l.cancel = context.WithCancelCause(s.life)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,24 +62,25 @@ func (s *Server) newLease() (*lease, error) {
 	return l, nil
 }
 
-// hold finds a lease and holds it until release is called.
+// hold finds a lease and holds it until release is called, which is never nil.
 func (s *Server) hold(id string) (l *lease, release func(), err error) {
+	none := func() {}
 	switch instance, _, _ := strings.Cut(id, "-"); {
 	case id == "":
-		return nil, nil, bad("the header Fumehood-Lease is missing: open a lease by POST /v1/leases")
+		return nil, none, bad("the header Fumehood-Lease is missing: open a lease by POST /v1/leases")
 	case instance != s.instance:
-		return nil, nil, stale("the lease is not of this server, which may have been restarted")
+		return nil, none, stale("the lease is not of this server, which may have been restarted")
 	}
 	s.mu.Lock()
 	l = s.leases[id]
 	s.mu.Unlock()
 	if l == nil {
-		return nil, nil, stale("the lease has ended")
+		return nil, none, stale("the lease has ended")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return nil, nil, stale("the lease has ended")
+		return nil, none, stale("the lease has ended")
 	}
 	l.holders++
 	l.timer.Stop()
@@ -109,15 +112,40 @@ func (l *lease) end() {
 	go l.remove(context.WithoutCancel(l.life))
 }
 
-// remove removes the lease's sandboxes.
+// start begins the start of something that the lease will own. done must be called when the lease has it.
+func (l *lease) start() (done func(), err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return nil, stale("the lease has ended")
+	}
+	l.starting.Add(1)
+	return l.starting.Done, nil
+}
+
+// remove ends what the lease owns.
 func (l *lease) remove(ctx context.Context) {
 	defer close(l.removed)
 	l.starting.Wait()
 	l.mu.Lock()
+	sessions, runs := l.sessions, l.runs
+	l.mu.Unlock()
+	var all sync.WaitGroup
+	for _, o := range sessions {
+		all.Go(func() {
+			if err := o.Close(ctx); err != nil {
+				l.s.opts.Logger.Warn("a session of an ended lease was not closed", "session", o.id, "error", err)
+			}
+		})
+	}
+	for _, e := range runs {
+		all.Go(e.stop)
+	}
+	all.Wait() // they remove their own sandboxes
+	l.mu.Lock()
 	boxes := l.boxes
 	l.boxes = map[string]*held{}
 	l.mu.Unlock()
-	var all sync.WaitGroup
 	for _, h := range boxes {
 		all.Go(func() {
 			if err := h.close(ctx); err != nil {
@@ -146,13 +174,25 @@ type Keyed struct {
 	Key string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
 }
 
-// enter returns the request's lease, held until release is called.
-func (s *Server) enter(in Leased) (l *lease, release func(), err error) {
-	l, release, err = s.hold(in.Lease)
-	if err == nil && in.Received != "" {
-		l.received(strings.Split(in.Received, ","))
+// withLease makes a handler that gets the request's lease.
+func withLease[I interface{ acknowledged() []string }, O any](f func(context.Context, *lease, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+	return func(ctx context.Context, in *I) (*O, error) {
+		r := requestOf(ctx)
+		if r.unheld != nil {
+			return nil, r.unheld
+		}
+		if keys := (*in).acknowledged(); len(keys) > 0 {
+			r.lease.received(keys)
+		}
+		return f(ctx, r.lease, in)
 	}
-	return l, release, err
+}
+
+func (l Leased) acknowledged() []string {
+	if l.Received == "" {
+		return nil
+	}
+	return strings.Split(l.Received, ",")
 }
 
 // output is an answer in JSON.
@@ -171,9 +211,7 @@ func (s *Server) registerLeases() {
 	})
 	register(s, op{http.MethodPost, "/v1/leases/{lease}/renew", "renew-lease", "Send a heartbeat, as any request with the lease is", "Leases"}, func(_ context.Context, in *LeaseInput) (*struct{}, error) {
 		_, release, err := s.hold(in.Lease)
-		if err == nil {
-			release()
-		}
+		release()
 		return nil, err
 	})
 	register(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, func(ctx context.Context, in *LeaseInput) (*huma.StreamResponse, error) {

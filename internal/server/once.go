@@ -63,27 +63,26 @@ func (l *lease) checkKey(key string) error {
 	return nil
 }
 
-var errNotAgain = &failure{status: http.StatusGone, Body: api.Error{
+var errNotAgain = &errorAnswer{status: http.StatusGone, Body: api.Error{
 	Code: api.CodeStale, Op: "repeat request", Message: "the request has run, and its answer is no longer held; it does not run again",
 }}
 
 // once runs a request. With a key, the same request runs once: a repeat waits for the first one's end and gets its
-// answer. It then goes on when the client's connection breaks, and is canceled by its key or with the lease. size returns
-// about how many bytes an answer takes. run may set the call's undo.
+// answer. It then goes on when the client's connection breaks, and is canceled by its key or with the lease. run may set
+// the call's undo.
 //
 //nolint:contextcheck // with a key, a request outlives its connection
-func once[T any](ctx context.Context, l *lease, key string, body []byte, size func(*T) int64, run func(context.Context, *call) (*T, error)) (*T, error) {
+func once[T any](ctx context.Context, l *lease, key string, body []byte, run func(context.Context, *call) (*T, error)) (*output[*T], error) {
 	if key == "" {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		defer context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })()
+		ctx, cancel := l.within(ctx)
+		defer cancel()
 		got, err := run(ctx, &call{})
-		return got, l.whole(err)
+		return &output[*T]{got}, l.whole(err)
 	}
 	if err := l.checkKey(key); err != nil {
 		return nil, err
 	}
-	print := sha256.Sum256(append([]byte(target(ctx)+"\n"), body...))
+	print := sha256.Sum256(append([]byte(requestOf(ctx).target+"\n"), body...))
 	c, first, err := l.begin(key, print)
 	if err != nil {
 		return nil, err
@@ -92,8 +91,7 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, size fu
 		go func() {
 			defer c.cancel()
 			got, err := run(first, c)
-			err = l.whole(err)
-			l.finish(c, got, got != nil, err, func() int64 { return size(got) })
+			l.finish(c, got, l.whole(err))
 		}()
 	}
 	select {
@@ -110,7 +108,14 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, size fu
 	if !ok {
 		return nil, errNotAgain
 	}
-	return got, nil
+	return &output[*T]{got}, nil
+}
+
+// within returns a context that ends with ctx and with the lease.
+func (l *lease) within(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 // whole returns err, or why the lease has ended: what a command did while its sandbox was removed is no result.
@@ -127,7 +132,7 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 	defer l.mu.Unlock()
 	if c := l.calls[key]; c != nil {
 		if none := [sha256.Size]byte{}; c.print != print && c.print != none && print != none { // none is a cancellation
-			return nil, nil, &failure{status: http.StatusUnprocessableEntity, Body: api.Error{Code: fumehood.CodeConfig, Op: "repeat request", Message: "the key was used for another request"}}
+			return nil, nil, &errorAnswer{status: http.StatusUnprocessableEntity, Body: api.Error{Code: fumehood.CodeConfig, Op: "repeat request", Message: "the key was used for another request"}}
 		}
 		return c, nil, nil
 	}
@@ -144,10 +149,8 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 }
 
 // finish records the end of a call.
-func (l *lease) finish(c *call, answer any, valid bool, err error, size func() int64) {
-	if err == nil && valid {
-		c.size = size()
-	}
+func (l *lease) finish(c *call, answer any, err error) {
+	c.size = sizeOf(answer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.err = err; err == nil {
@@ -159,6 +162,24 @@ func (l *lease) finish(c *call, answer any, valid bool, err error, size func() i
 		l.held = l.held[1:]
 	}
 	close(c.done)
+}
+
+// sizeOf returns about how many bytes an answer takes.
+func sizeOf(answer any) int64 {
+	size := int64(4 << 10)
+	switch r := answer.(type) {
+	case *fumehood.Result:
+		if r != nil {
+			size = resultSize(r)
+		}
+	case *api.SessionResult:
+		if r != nil {
+			for _, out := range []fumehood.Output{r.Stdout, r.Stderr, r.SetupStdout, r.SetupStderr} {
+				size += int64(len(out.Bytes))
+			}
+		}
+	}
+	return size
 }
 
 // drop drops the answer of an ended call, which stays known.
@@ -212,7 +233,7 @@ func (l *lease) cancelKey(ctx context.Context, key string) error {
 	}
 	c.cancel()
 	if first != nil {
-		l.finish(c, nil, false, canceled, nil)
+		l.finish(c, nil, canceled)
 		return nil
 	}
 	select {

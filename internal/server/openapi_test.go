@@ -10,13 +10,16 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 )
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "rewrite docs/openapi.json")
 
 // The document in docs is the one that the server has.
 func TestOpenAPI(t *testing.T) {
-	s := New(t.Context(), Options{Open: func(context.Context) (fumehood.Provider, error) { return nil, fumehood.ErrUnsupported }})
+	s := New(t.Context(), Options{Open: func(context.Context, func(api.Progress)) (fumehood.Provider, error) {
+		return nil, fumehood.ErrUnsupported
+	}})
 	text, err := s.api.OpenAPI().MarshalJSON()
 	if err != nil {
 		t.Fatal(err)

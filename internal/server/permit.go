@@ -23,8 +23,9 @@ type Permit struct {
 	Images []string
 }
 
-// check returns an error for a spec that a client may not start. It lowers a default limit to the server's own.
-func (p *Permit) check(spec *fumehood.Spec, limits Limits) error {
+// check returns an error for a spec that a client may not start. It lowers a default limit to the server's own. Own are
+// further paths that may be mounted.
+func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error {
 	const unsafe = "start the server with --allow-unsafe"
 	switch {
 	case !p.Unsafe && spec.AllowUnsafe:
@@ -41,8 +42,6 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits) error {
 		return unauthorized("start the server with --allow-kept", "kept sandboxes are not allowed")
 	case spec.Keep && spec.TTL <= 0:
 		return bad("a kept sandbox needs a ttl_ms")
-	case spec.Binary != "" || spec.ConfigFile != "":
-		return bad("binary and config_file are for programs on the server's machine")
 	}
 	if most := limits.Memory; most > 0 {
 		switch memory := spec.Limits.Memory; {
@@ -66,7 +65,7 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits) error {
 	} else if !p.image(spec.Image) {
 		return unauthorized("start the server with another --allow-image", "the image %q is not allowed", spec.Image)
 	}
-	return p.checkPaths(paths)
+	return p.checkPaths(paths, own...)
 }
 
 func (p *Permit) checkProject(c *fumehood.Compose) error {
@@ -91,17 +90,29 @@ func (p *Permit) image(name string) bool {
 	})
 }
 
-// checkPaths checks paths of this machine.
-func (p *Permit) checkPaths(paths []string) error {
+// checkBuild returns an error if a client may not build images.
+func (p *Permit) checkBuild() error {
+	switch {
+	case !p.Egress:
+		return unauthorized("start the server with --allow-egress", "builds are not allowed: their steps have a network")
+	case len(p.Images) > 0:
+		return unauthorized("start the server without --allow-image", "builds are not allowed: their base images are not known")
+	}
+	return nil
+}
+
+// checkPaths checks paths of this machine. Own are permitted too.
+func (p *Permit) checkPaths(paths []string, own ...string) error {
 	const hint = "start the server with --allow-host-path"
+	permitted := append(own, p.HostPaths...) //nolint:gocritic // own is the call's
 	paths = slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 	if len(paths) == 0 {
 		return nil
 	}
-	if len(p.HostPaths) == 0 {
+	if len(permitted) == 0 {
 		return unauthorized(hint, "paths of the server's machine are not allowed")
 	}
-	gate, err := hostpath.NewGate("the paths that are allowed", p.HostPaths[0], p.HostPaths[1:]...)
+	gate, err := hostpath.NewGate("the paths that are allowed", permitted[0], permitted[1:]...)
 	if err != nil {
 		return err
 	}

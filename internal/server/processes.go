@@ -310,9 +310,9 @@ func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send 
 var names = map[fumehood.Stream]string{fumehood.Stdout: "stdout", fumehood.Stderr: "stderr"}
 
 // checkCaps limits the memory that a command's output takes in the server.
-func checkCaps(c *api.Cmd) error {
+func checkCaps(stdout, stderr int64) error {
 	const most = 64 << 20
-	if c.StdoutCap > most || c.StderrCap > most {
+	if stdout > most || stderr > most {
 		return &fumehood.Error{Op: "read request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a result keeps at most %d bytes of a stream", most), Hint: "write to a file, or follow the events"}
 	}
 	return nil

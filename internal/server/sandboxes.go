@@ -32,8 +32,8 @@ func newHeld(p fumehood.Provider, sb fumehood.Sandbox) *held {
 	return &held{id: sb.Info().Name, sandbox: sb, p: p, processes: newProcesses()}
 }
 
-func (h *held) describe() api.Sandbox {
-	return api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires}
+func (h *held) describe() *api.Sandbox {
+	return &api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires}
 }
 
 // close removes the sandbox.
@@ -83,15 +83,12 @@ func (s *Server) uncount() {
 }
 
 // create starts a sandbox for a lease.
-func (s *Server) create(ctx context.Context, l *lease, c *call, spec fumehood.Spec) (*api.Sandbox, error) {
-	l.mu.Lock()
-	if l.ended {
-		l.mu.Unlock()
-		return nil, stale("the lease has ended")
+func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*held, error) {
+	done, err := l.start()
+	if err != nil {
+		return nil, err
 	}
-	l.starting.Add(1)
-	l.mu.Unlock()
-	defer l.starting.Done()
+	defer done()
 	if err := s.count(); err != nil {
 		return nil, err
 	}
@@ -110,9 +107,7 @@ func (s *Server) create(ctx context.Context, l *lease, c *call, spec fumehood.Sp
 		l.boxes[h.id] = h
 		l.mu.Unlock()
 	}
-	c.undo = func(ctx context.Context) error { return s.remove(ctx, l, h) }
-	info := h.describe()
-	return &info, nil
+	return h, nil
 }
 
 func (s *Server) start(ctx context.Context, spec fumehood.Spec) (*held, error) {
@@ -202,7 +197,7 @@ func (s *Server) list(ctx context.Context, l *lease) ([]api.Sandbox, error) {
 	all := []api.Sandbox{}
 	l.mu.Lock()
 	for _, h := range l.boxes {
-		all = append(all, h.describe())
+		all = append(all, *h.describe())
 	}
 	l.mu.Unlock()
 	if s.opts.Permit.Kept {
@@ -237,32 +232,40 @@ type In struct {
 	User    string `query:"user" doc:"user of the service; empty means the service's own"`
 }
 
-// box returns the lease and the sandbox of a request, held until release is called.
-func (s *Server) box(ctx context.Context, a At) (l *lease, h *held, release func(), err error) {
-	l, release, err = s.enter(a.Leased)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if h, err = s.find(ctx, l, a.Sandbox); err != nil {
-		release()
-		return nil, nil, nil, err
-	}
-	return l, h, release, nil
+// withBox makes a handler that gets the sandbox of a request.
+func withBox[I interface {
+	acknowledged() []string
+	at() string
+}, O any](s *Server, f func(context.Context, *lease, *held, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
+		h, err := s.find(ctx, l, (*in).at())
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, l, h, in)
+	})
 }
 
-// with calls f with the service of a request.
-func with[T any](ctx context.Context, s *Server, i In, f func(fumehood.Service) (*T, error)) (*T, error) {
-	_, h, release, err := s.box(ctx, i.At)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	svc, err := h.service(i.Service, i.User)
-	if err != nil {
-		return nil, err
-	}
-	return f(svc)
+func (a At) at() string { return a.Sandbox }
+
+// withService makes a handler that gets the service of a request.
+func withService[I interface {
+	acknowledged() []string
+	at() string
+	in() (service, user string)
+}, O any](s *Server, f func(context.Context, fumehood.Service, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withBox(s, func(ctx context.Context, _ *lease, h *held, in *I) (*O, error) {
+		svc, err := h.service((*in).in())
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, svc, in)
+	})
 }
+
+func (i In) in() (service, user string) { return i.Service, i.User }
 
 type createInput struct {
 	Keyed
@@ -271,12 +274,21 @@ type createInput struct {
 	RawBody  []byte
 }
 
-// permitted returns an error for a request that clients may not make.
-func (s *Server) permitted(in *createInput) error {
-	if in.Provider != "" && in.Provider != s.opts.Provider {
-		return bad("this server has the provider %s, not %q", s.opts.Provider, in.Provider)
+type imagesInput struct {
+	Leased
+	Provider string `query:"provider" doc:"must be the server's provider, or empty"`
+	Body     fumehood.Spec
+}
+
+// permitted returns an error for a sandbox that clients may not request.
+func (s *Server) permitted(provider string, spec *fumehood.Spec) error {
+	if provider != "" && provider != s.opts.Provider {
+		return bad("this server has the provider %s, not %q", s.opts.Provider, provider)
 	}
-	return s.opts.Permit.check(&in.Body, s.opts.Limits)
+	if spec.Binary != "" || spec.ConfigFile != "" {
+		return bad("binary and config_file are for programs on the server's machine")
+	}
+	return s.opts.Permit.check(spec, s.opts.Limits)
 }
 
 type sandboxes struct {
@@ -284,80 +296,82 @@ type sandboxes struct {
 }
 
 func (s *Server) registerSandboxes() {
-	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, func(ctx context.Context, in *createInput) (*output[*api.Sandbox], error) {
-		l, release, err := s.enter(in.Leased)
-		if err != nil {
+	const one = "/v1/sandboxes/{sandbox}"
+	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, in *createInput) (*output[*api.Sandbox], error) {
+		if err := s.permitted(in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
-		defer release()
-		if err := s.permitted(in); err != nil {
-			return nil, err
-		}
-		size := func(*api.Sandbox) int64 { return 4 << 10 }
-		box, err := once(ctx, l, in.Key, in.RawBody, size, func(ctx context.Context, c *call) (*api.Sandbox, error) { return s.create(ctx, l, c, in.Body) })
-		return &output[*api.Sandbox]{box}, err
-	})
-	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, func(ctx context.Context, in *Leased) (*output[sandboxes], error) {
-		l, release, err := s.enter(*in)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
+		return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Sandbox, error) {
+			h, err := s.create(ctx, l, in.Body)
+			if err != nil {
+				return nil, err
+			}
+			c.undo = func(ctx context.Context) error { return s.remove(ctx, l, h) }
+			return h.describe(), nil
+		})
+	}))
+	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, _ *Leased) (*output[sandboxes], error) {
 		all, err := s.list(ctx, l)
 		return &output[sandboxes]{sandboxes{all}}, err
-	})
-	register(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}", "get-sandbox", "Describe a sandbox", "Sandboxes"}, func(ctx context.Context, in *At) (*output[api.Sandbox], error) {
-		_, h, release, err := s.box(ctx, *in)
-		if err != nil {
-			return nil, err
+	}))
+	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, withBox(s, func(_ context.Context, _ *lease, h *held, _ *At) (*output[*api.Sandbox], error) {
+		return &output[*api.Sandbox]{h.describe()}, nil
+	}))
+	register(s, op{http.MethodPost, one + "/renew", "renew-sandbox", "Set when a kept sandbox expires: ttl_ms from now, but never earlier than before", "Sandboxes"}, withBox(s, func(ctx context.Context, _ *lease, h *held, in *struct {
+		At
+		Body struct {
+			TTL float64 `json:"ttl_ms" exclusiveMinimum:"0" doc:"milliseconds"`
 		}
-		defer release()
-		return &output[api.Sandbox]{h.describe()}, nil
-	})
-	register(s, op{http.MethodDelete, "/v1/sandboxes/{sandbox}", "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, func(ctx context.Context, in *At) (*struct{}, error) {
-		l, h, release, err := s.box(ctx, *in)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
+	},
+	) (*output[*api.Sandbox], error) {
+		return s.renew(ctx, h, api.Duration(in.Body.TTL))
+	}))
+	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, withBox(s, func(ctx context.Context, l *lease, h *held, _ *At) (*struct{}, error) {
 		return nil, s.remove(ctx, l, h)
-	})
-	register(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, func(ctx context.Context, i *In) (*output[fumehood.Connection], error) {
-		return with(ctx, s, *i, func(svc fumehood.Service) (*output[fumehood.Connection], error) {
-			c, err := svc.Connection(ctx)
-			return &output[fumehood.Connection]{c}, err
-		})
-	})
-	s.registerLogs()
+	}))
+	register(s, op{http.MethodGet, one + "/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, withService(s, func(ctx context.Context, svc fumehood.Service, _ *In) (*output[fumehood.Connection], error) {
+		c, err := svc.Connection(ctx)
+		return &output[fumehood.Connection]{c}, err
+	}))
+	registerStream(s, op{http.MethodGet, one + "/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, withBox(s, s.logs))
 }
 
-func (s *Server) registerLogs() {
-	registerStream(s, op{http.MethodGet, "/v1/sandboxes/{sandbox}/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, func(ctx context.Context, i *In) (*huma.StreamResponse, error) {
-		_, h, release, err := s.box(ctx, i.At)
-		if err != nil {
-			return nil, err
+// renew sets when a kept sandbox expires.
+func (s *Server) renew(ctx context.Context, h *held, ttl time.Duration) (*output[*api.Sandbox], error) {
+	opener, ok := h.p.(provider.Opener)
+	if !ok || !h.keep {
+		return nil, &fumehood.Error{Op: "renew sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("only kept sandboxes expire")}
+	}
+	expires, err := opener.Renew(ctx, h.id, ttl)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	h.expires = expires
+	s.mu.Unlock()
+	return &output[*api.Sandbox]{h.describe()}, nil
+}
+
+func (s *Server) logs(ctx context.Context, _ *lease, h *held, i *In) (*huma.StreamResponse, error) {
+	opener, ok := h.p.(provider.Opener)
+	if !ok || !h.keep {
+		return nil, &fumehood.Error{Op: "read logs", Class: fumehood.ErrUnsupported, Err: errors.New("only kept sandboxes have logs")}
+	}
+	var logs bytes.Buffer
+	const most = 64 << 20
+	err := opener.Logs(ctx, h.id, i.Service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) {
+		if logs.Len() < most {
+			logs.Write(p)
 		}
-		defer release()
-		opener, ok := h.p.(provider.Opener)
-		if !ok || !h.keep {
-			return nil, &fumehood.Error{Op: "read logs", Class: fumehood.ErrUnsupported, Err: errors.New("only kept sandboxes have logs")}
-		}
-		var logs bytes.Buffer
-		const most = 64 << 20
-		err = opener.Logs(ctx, h.id, i.Service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) {
-			if logs.Len() < most {
-				logs.Write(p)
-			}
-		})
-		if err == nil && logs.Len() >= most {
-			err = &fumehood.Error{Op: "read logs", Class: fumehood.ErrTooLarge, Err: fmt.Errorf("they have more than %d bytes", most)}
-		}
-		if err != nil {
-			return nil, err
-		}
-		return &huma.StreamResponse{Body: func(c huma.Context) {
-			c.SetHeader("Content-Type", typeBytes)
-			_, _ = c.BodyWriter().Write(logs.Bytes()) // the client may be gone
-		}}, nil
 	})
+	if err == nil && logs.Len() >= most {
+		err = &fumehood.Error{Op: "read logs", Class: fumehood.ErrTooLarge, Err: fmt.Errorf("they have more than %d bytes", most)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", typeBytes)
+		_, _ = c.BodyWriter().Write(logs.Bytes()) // the client may be gone
+	}}, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/fumehood/fumehood"
@@ -27,8 +28,9 @@ import (
 
 // Options configure a server. The zero value of each field but Open is usable.
 type Options struct {
-	// Open opens the provider. It is called when the first sandbox is requested.
-	Open func(ctx context.Context) (fumehood.Provider, error)
+	// Open opens the provider, which calls report with the steps of pulls and builds. It is called when the first sandbox
+	// is requested.
+	Open func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error)
 	// Provider is the provider's name. Requests for another one are refused.
 	Provider string
 	// Version is the version of the program.
@@ -43,9 +45,10 @@ type Options struct {
 	Logger      *slog.Logger
 	AccessLevel slog.Level
 
-	// Smaller in tests; 0 means grace, silence and maxHeld.
+	// Smaller in tests; 0 means grace, silence, maxHeld and maxBodies.
 	grace, silence time.Duration
-	held           int64
+	held, bodies   int64
+	sessions       string // folder of sessions; empty means the default
 }
 
 // Limits bound what the clients with one token may use at the same time. 0 means the default.
@@ -89,6 +92,8 @@ type Server struct {
 	kept      map[string]*held // kept sandboxes, which outlive leases
 	sandboxes int              // started or being started
 	commands  atomic.Int64     // running
+	reports   reports
+	bodies    *semaphore.Weighted // bytes of large bodies
 	metrics   metrics
 }
 
@@ -99,8 +104,8 @@ func New(ctx context.Context, opts Options) *Server {
 	}
 	opts.Limits = opts.Limits.withDefaults()
 	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
-	opts.held = cmp.Or(opts.held, maxHeld)
-	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}}
+	opts.held, opts.bodies = cmp.Or(opts.held, maxHeld), max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
+	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}, reports: reports{all: map[*report]bool{}}, bodies: semaphore.NewWeighted(opts.bodies)}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.life, s.stop = life, func() { stop(errLeaseEnded) }
 	mux := http.NewServeMux()
@@ -109,7 +114,7 @@ func New(ctx context.Context, opts Options) *Server {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, &failure{status: http.StatusNotFound, Body: api.Error{Code: fumehood.CodeNotFound, Message: "no such path of the API, or not with the method " + r.Method}})
+		fail(w, &errorAnswer{status: http.StatusNotFound, Body: api.Error{Code: fumehood.CodeNotFound, Message: "no such path of the API, or not with the method " + r.Method}})
 	})
 	s.handler = s.guard(mux)
 	return s
@@ -134,6 +139,8 @@ func (s *Server) register() {
 	s.registerCommands()
 	s.registerFiles()
 	s.registerImages()
+	s.registerSessions()
+	s.registerEvaluations()
 	describe(s.api.OpenAPI())
 }
 
@@ -196,7 +203,7 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 		if p := s.opened.Load(); p != nil {
 			return *p, nil
 		}
-		p, err := s.opts.Open(s.life)
+		p, err := s.opts.Open(s.life, s.reports.send)
 		if err == nil {
 			s.opened.Store(&p)
 		}

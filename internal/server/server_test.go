@@ -39,8 +39,10 @@ func serve(t *testing.T, opts Options) *served {
 		t.Fatal(err)
 	}
 	c := &served{t: t, path: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
-	opts.Provider = "local"
-	opts.Open = func(context.Context) (fumehood.Provider, error) { return local.New(local.Options{StateDir: c.state}) }
+	opts.Provider, opts.sessions = "local", filepath.Join(dir, "sessions")
+	opts.Open = func(context.Context, func(api.Progress)) (fumehood.Provider, error) {
+		return local.New(local.Options{StateDir: c.state})
+	}
 	c.Server = New(t.Context(), opts)
 	l, err := ListenUnix(t.Context(), c.path)
 	if err != nil {
@@ -81,7 +83,8 @@ func serve(t *testing.T, opts Options) *served {
 // left returns the folders of sandboxes.
 func (c *served) left() []string {
 	all, _ := filepath.Glob(filepath.Join(c.state, "*"))
-	return all
+	sessions, _ := filepath.Glob(filepath.Join(filepath.Dir(c.state), "sessions", "session-*"))
+	return append(all, sessions...)
 }
 
 // hold holds the lease until ctx ends.
@@ -170,7 +173,7 @@ func (c *served) ok(method, path string, body, to any, headers ...string) {
 func (c *served) fails(status int, code fumehood.Code, method, path string, body any, headers ...string) {
 	c.t.Helper()
 	got, data := c.answer(method, path, body, headers...)
-	var f failure
+	var f errorAnswer
 	if err := json.Unmarshal(data, &f); err != nil || got != status || f.Body.Code != code || f.Body.Message == "" {
 		c.t.Errorf("%s %.200s: got %d %s, want %d with code %s", method, path, got, data, status, code)
 	}

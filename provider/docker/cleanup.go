@@ -116,8 +116,11 @@ func (s *sweeper) marks(objects []engine.Object, folders []owner.Folder) []sweep
 		if s.guests != nil && !m.Kept {
 			m.Expires = oldFrom(o, s.guests)
 		}
-		of[m.Sandbox] = m
 		all = append(all, m)
+	}
+	postpone(all)
+	for _, m := range all {
+		of[m.Sandbox] = m
 	}
 	for _, f := range folders {
 		m := sweep.Folder(f, func(_ context.Context, folder string) error { return owner.Discard(folder) })

@@ -76,6 +76,10 @@ func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
 	if err != nil {
 		return nil, within(ctx, "list sandboxes", err)
 	}
+	renewals, err := p.renewals(ctx, "")
+	if err != nil {
+		return nil, within(ctx, "list sandboxes", err)
+	}
 	var all []provider.KeptSandbox
 	for _, containers := range found {
 		first := containers[0]
@@ -84,6 +88,11 @@ func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
 		}
 		k.Name, k.Provider = first.Labels[owner.LabelSandbox], p.Name()
 		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
+		for _, r := range renewals {
+			if until := timeOf(r, owner.LabelExpires); r.Labels[owner.LabelSandbox] == k.Name && !k.Expires.IsZero() && until.After(k.Expires) {
+				k.Expires = until
+			}
+		}
 		for _, s := range byService(containers) {
 			info := newService(nil, compose.Service{Name: serviceOf(s[0]), Image: s[0].Image}, s).info
 			k.Services = append(k.Services, info)

@@ -567,6 +567,63 @@ func TestCleanup_expired(t *testing.T) {
 	}
 }
 
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	const ttl = 5 * time.Second
+	name := ""
+	t.Cleanup(func() {
+		if left := objectsOf(t, name); len(left) != 0 {
+			t.Errorf("objects after its removal: %v", left)
+		}
+	})
+	began := time.Now()
+	name = keep(t, p, fumehood.Spec{Image: busybox, TTL: ttl}).Info().Name
+	forever := keep(t, p, fumehood.Spec{Image: busybox}).Info().Name
+	p.OnlySandboxes(name, forever)
+	expiry := func(name string) time.Time {
+		t.Helper()
+		all, err := newProvider(t, docker.Options{}).Kept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range all {
+			if k.Name == name {
+				return k.Expires
+			}
+		}
+		t.Fatalf("%s is not kept", name)
+		return time.Time{}
+	}
+	var until time.Time
+	for _, more := range []time.Duration{time.Hour, 2 * time.Hour, time.Minute} { // never earlier than before
+		next, err := newProvider(t, docker.Options{}).Renew(t.Context(), name, more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Before(until) || !next.Equal(expiry(name)) || next.Before(began.Add(more-2*time.Second)) {
+			t.Errorf("renewed for %v: until %v, listed %v, before %v", more, next, expiry(name), until)
+		}
+		until = next
+	}
+	if left := objectsOf(t, name); len(left) != 2 { // the container, and one renewal
+		t.Errorf("objects: %v", left)
+	}
+	conformance.Eventually(t, "its first time is over", func() bool { return time.Since(began) > ttl+2*time.Second })
+	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := objectsOf(t, name); len(left) != 2 {
+		t.Errorf("objects after a cleanup: %v", left)
+	}
+	if next, err := p.Renew(t.Context(), forever, time.Hour); err != nil || !next.IsZero() || !expiry(forever).IsZero() {
+		t.Errorf("renewed what does not expire: %v, %v", next, err)
+	}
+	if _, err := p.Renew(t.Context(), "unknown", time.Hour); !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("renewed what there is not: %v", err)
+	}
+}
+
 func TestResident_size(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})

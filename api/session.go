@@ -1,0 +1,177 @@
+package api
+
+import (
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/workspace"
+)
+
+// SessionOptions describe a session to open: a private copy of a workspace, and where code runs over it.
+type SessionOptions struct {
+	Environment string           `json:"environment,omitempty" doc:"text of an environment spec, in YAML or JSON; empty means that in file"`
+	File        string           `json:"file,omitempty" doc:"path of the spec; paths in the spec are relative to its folder"`
+	Kind        session.Kind     `json:"kind" enum:"agent,evaluation"`
+	Workspace   string           `json:"workspace,omitempty" doc:"folder to copy; this or snapshot"`
+	Snapshot    string           `json:"snapshot,omitempty" doc:"snapshot to restore"`
+	AssetDir    string           `json:"asset_dir,omitempty" doc:"folder that the paths of assets are relative to"`
+	Assets      map[string]Asset `json:"assets,omitempty" doc:"by name"`
+	Inputs      []Input          `json:"inputs,omitempty" doc:"files to write into the workspace"`
+	Limits      *WorkspaceLimits `json:"limits,omitempty" doc:"of the workspace"`
+	HUID        string           `json:"huid,omitempty" doc:"user of evaluations whose spec names none; empty means the server's"`
+	HGID        string           `json:"hgid,omitempty" doc:"group of evaluations whose spec names none"`
+	AllowRead   []string         `json:"allow_read,omitempty" doc:"paths outside the spec's folder that the spec may read"`
+	AllowUnsafe bool             `json:"allow_unsafe,omitempty" doc:"allow what breaks the isolation"`
+}
+
+// Asset is a file or folder for the code of a session.
+type Asset struct {
+	Path     string `json:"path" doc:"relative to the folder of assets"`
+	SavePath string `json:"save_path,omitempty" doc:"where the code finds it; empty means path"`
+}
+
+// Input is a file to write into a workspace.
+type Input struct {
+	Path    string `json:"path" doc:"relative to the workspace"`
+	Content []byte `json:"content" doc:"in base64"`
+	Mode    int    `json:"mode,omitempty" minimum:"0" maximum:"511" doc:"permission bits; 0 means 0644, 420"`
+}
+
+// WorkspaceLimits bound a workspace. 0 means the default, -1 no limit.
+type WorkspaceLimits struct {
+	Bytes   int64 `json:"bytes,omitempty" minimum:"-1" doc:"of all files; default 10 GiB"`
+	Stored  int64 `json:"stored,omitempty" minimum:"-1" doc:"bytes of a snapshot before compression; default bytes"`
+	Entries int   `json:"entries,omitempty" minimum:"-1" doc:"default a million"`
+}
+
+// Options returns the options for package session, without provider and environment.
+func (o *SessionOptions) Options() (session.Options, error) {
+	opts := session.Options{Kind: o.Kind, Workspace: o.Workspace, Snapshot: o.Snapshot, AssetDir: o.AssetDir, HUID: o.HUID, HGID: o.HGID}
+	if l := o.Limits; l != nil {
+		opts.Limits = workspace.Limits(*l)
+	}
+	assets := map[string]spec.Asset{}
+	for name, a := range o.Assets {
+		assets[name] = spec.Asset(a)
+	}
+	opts.Assets = []map[string]spec.Asset{assets}
+	for _, in := range o.Inputs {
+		mode, err := Mode(in.Mode)
+		if err != nil {
+			return opts, err
+		}
+		content := in.Content
+		if content == nil {
+			content = []byte{}
+		}
+		opts.Inputs = append(opts.Inputs, workspace.Input{Path: in.Path, Content: content, Mode: mode})
+	}
+	return opts, nil
+}
+
+// Session describes an open session.
+type Session struct {
+	ID        string       `json:"id"`
+	Kind      session.Kind `json:"kind"`
+	Workspace string       `json:"workspace" doc:"the private copy, on the server's machine"`
+}
+
+// SpawnOptions override the spec of a session for one runtime.
+type SpawnOptions struct {
+	Ports        []SpawnPort       `json:"ports,omitempty"`
+	Mounts       []fumehood.Mount  `json:"mounts,omitempty"`
+	Env          map[string]string `json:"env,omitempty"`
+	Image        string            `json:"image,omitempty"`
+	User         string            `json:"user,omitempty"`
+	Setup        string            `json:"setup,omitempty" doc:"shell text that runs after the spec's setup"`
+	DisableSetup bool              `json:"disable_setup,omitempty"`
+}
+
+// SpawnPort publishes a port of a container on the loopback of the server's machine.
+type SpawnPort struct {
+	Host      uint16 `json:"host,omitempty" doc:"0 means a free port"`
+	Container uint16 `json:"container"`
+}
+
+// Options returns the options for package session.
+func (o *SpawnOptions) Options() session.SpawnOptions {
+	opts := session.SpawnOptions{Mounts: o.Mounts, Env: o.Env, Image: o.Image, User: o.User, Setup: o.Setup, DisableSetup: o.DisableSetup}
+	for _, p := range o.Ports {
+		opts.Ports = append(opts.Ports, spec.Port(p))
+	}
+	return opts
+}
+
+// Runtime describes a container of a session, which is also a sandbox.
+type Runtime struct {
+	ID       string               `json:"id" doc:"also the id of the sandbox, for files and further commands"`
+	Service  fumehood.ServiceInfo `json:"service"`
+	ExitCode *int                 `json:"exit_code" doc:"of the last command that has ended; null while one runs, and before the first"`
+}
+
+// Execute is a command for a runtime.
+type Execute struct {
+	Command   string            `json:"command,omitempty" doc:"shell text; empty means the spec's command line for entry"`
+	Entry     string            `json:"entry,omitempty"`
+	Stdin     [][]byte          `json:"stdin,omitempty" doc:"pieces of the standard input in base64, which are sent one by one"`
+	Timeout   float64           `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds from the setup's end; 0 means no limit"`
+	Env       map[string]string `json:"env,omitempty"`
+	StdoutCap int64             `json:"stdout_cap,omitempty" minimum:"-1" doc:"as of a command"`
+	StderrCap int64             `json:"stderr_cap,omitempty" minimum:"-1" doc:"as of a command"`
+}
+
+// Options returns the options for package session.
+func (o *Execute) Options() session.ExecuteOptions {
+	opts := session.ExecuteOptions{Command: o.Command, Entry: o.Entry, Timeout: Duration(o.Timeout), Env: o.Env, StdoutCap: o.StdoutCap, StderrCap: o.StderrCap}
+	if len(o.Stdin) > 0 {
+		opts.Stdin = session.Chunks(o.Stdin...)
+	}
+	return opts
+}
+
+// SessionResult describes how a command of a session ended.
+type SessionResult struct {
+	Outcome     fumehood.Outcome `json:"outcome"`
+	ExitCode    int              `json:"exit_code"`
+	Signal      int              `json:"signal,omitempty"`
+	Reason      string           `json:"reason,omitempty"`
+	Leaked      bool             `json:"leaked,omitempty"`
+	SetupEnded  bool             `json:"setup_ended" doc:"the script ended in its setup, before the command began"`
+	Usage       fumehood.Usage   `json:"usage,omitzero"`
+	Elapsed     float64          `json:"elapsed_ms"`
+	Stdout      fumehood.Output  `json:"stdout"`
+	Stderr      fumehood.Output  `json:"stderr"`
+	SetupStdout fumehood.Output  `json:"setup_stdout"`
+	SetupStderr fumehood.Output  `json:"setup_stderr"`
+}
+
+// SessionResultOf returns the JSON form of a result.
+func SessionResultOf(r *session.Result) *SessionResult {
+	return &SessionResult{
+		Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Leaked: r.Leaked, SetupEnded: r.SetupEnded, Usage: r.Usage,
+		Elapsed: Millis(r.Elapsed), Stdout: r.Stdout, Stderr: r.Stderr, SetupStdout: r.SetupStdout, SetupStderr: r.SetupStderr,
+	}
+}
+
+// SessionEvent is a line of the stream of a session's command. The last one has the type end or error.
+type SessionEvent struct {
+	Type   string         `json:"type" enum:"output,end,error,heartbeat"`
+	Phase  session.Phase  `json:"phase,omitempty" enum:"setup,command" doc:"of output"`
+	Stream string         `json:"stream,omitempty" enum:"stdout,stderr" doc:"of output"`
+	Data   []byte         `json:"data,omitempty" doc:"output in base64"`
+	Result *SessionResult `json:"result,omitempty" doc:"of end"`
+	Error  *Error         `json:"error,omitempty"`
+}
+
+// Checkpoint describes a saved workspace.
+type Checkpoint struct {
+	Number   int                `json:"number" doc:"starts at 1"`
+	Snapshot string             `json:"snapshot" doc:"path on the server's machine, until the session is closed"`
+	Archive  string             `json:"archive,omitempty" doc:"path of the copy in the spec's archive_save_dir"`
+	Changes  []workspace.Change `json:"changes" doc:"from the checkpoint before, or from the start"`
+}
+
+// CheckpointOf returns the JSON form of a checkpoint.
+func CheckpointOf(c *session.Checkpoint) *Checkpoint {
+	return &Checkpoint{Number: c.Number, Snapshot: c.Snapshot, Archive: c.Archive, Changes: append([]workspace.Change{}, c.Changes...)}
+}

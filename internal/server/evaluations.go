@@ -1,0 +1,304 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/eval"
+	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/task"
+)
+
+// evaluation is an evaluation of a lease. Its events are in a file, for clients that come back.
+type evaluation struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at each event, and closed at the end
+	events  *os.File      // without a name
+	ends    []int64       // of events, in the file
+	about   api.Evaluation
+}
+
+// stop cancels the evaluation and waits for its end.
+func (e *evaluation) stop() {
+	e.cancel()
+	<-e.ended
+	_ = e.events.Close() // nothing reads it any more
+}
+
+func (e *evaluation) describe() *api.Evaluation {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	about := e.about
+	return &about
+}
+
+// add appends an event.
+func (e *evaluation) add(ev api.EvalEvent) error {
+	line, err := json.Marshal(ev)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.offset(len(e.ends))
+	if _, err := e.events.WriteAt(line, at); err != nil {
+		return err
+	}
+	e.ends = append(e.ends, at+int64(len(line)))
+	close(e.changed)
+	e.changed = make(chan struct{})
+	return nil
+}
+
+// offset returns where an event begins. The caller has the lock.
+func (e *evaluation) offset(n int) int64 {
+	if n == 0 {
+		return 0
+	}
+	return e.ends[n-1]
+}
+
+// event returns an event by its number, and waits for it. It returns nil after the last one.
+func (e *evaluation) event(ctx context.Context, n int) json.RawMessage {
+	for {
+		e.mu.Lock()
+		if n < len(e.ends) {
+			line := make(json.RawMessage, e.ends[n]-e.offset(n))
+			_, err := e.events.ReadAt(line, e.offset(n))
+			e.mu.Unlock()
+			if err != nil {
+				return nil // the client sees that there was no last event
+			}
+			return line
+		}
+		changed, ended := e.changed, e.about.Ended
+		e.mu.Unlock()
+		if ended {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// evaluate starts an evaluation for a lease.
+func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, error) {
+	paths := append(slices.Clone(o.AllowRead), o.Task, o.Runs, o.Resume)
+	switch err := s.opts.Permit.checkPaths(paths); {
+	case err != nil:
+		return nil, err
+	case o.AllowUnsafe && !s.opts.Permit.Unsafe:
+		return nil, unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+	case (o.Runs == "") == (o.Resume == ""):
+		return nil, bad("exactly one of runs and resume is required")
+	}
+	done, err := l.start()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	events, err := os.CreateTemp("", "fumehood-events-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(events.Name()); err != nil {
+		return nil, errors.Join(err, events.Close())
+	}
+	e := &evaluation{ended: make(chan struct{}), changed: make(chan struct{}), events: events}
+	e.about.ID = random(6)
+	ctx, cancel := context.WithCancel(l.life)
+	e.cancel = cancel
+	l.mu.Lock()
+	l.runs[e.about.ID] = e
+	l.mu.Unlock()
+	go func() {
+		defer close(e.ended)
+		defer cancel()
+		_, err := eval.Run(ctx, o.Task, s.evalOptions(l, e, o))
+		if err != nil {
+			found := api.ErrorOf(err)
+			err = e.add(api.EvalEvent{Event: api.EventError, Error: &found})
+			e.mu.Lock()
+			e.about.Error = &found
+			e.mu.Unlock()
+		}
+		if err != nil {
+			s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.about.ID, "error", err)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.about.Ended = true
+		close(e.changed)
+	}()
+	return e, nil
+}
+
+// evalOptions returns the options of an evaluation, which adds its events to e.
+func (s *Server) evalOptions(l *lease, e *evaluation, o *api.EvaluationOptions) eval.Options {
+	return eval.Options{
+		Open: func(ctx context.Context, name string) (fumehood.Provider, error) {
+			if name != s.opts.Provider {
+				return nil, bad("the task has the provider %s, and this server %s", name, s.opts.Provider)
+			}
+			return s.leased(ctx, l, nil)
+		},
+		AllowLocal: s.opts.Provider == spec.TypeLocal, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
+		Runs: o.Runs, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs,
+		MaxSandboxes: o.MaxSandboxes, MaxStarting: o.MaxStarting, Retries: o.Retries, FailFast: o.FailFast, Logger: s.opts.Logger,
+		Building: func(image, step string) {
+			_ = e.add(api.EvalEvent{Event: api.EvalBuilding, EvalStep: &api.EvalStep{Image: image, Step: step}}) // the next result fails too
+		},
+		Began: func(r *runs.Folder) error {
+			started, err := api.EvalStartedOf(r)
+			if err != nil {
+				return err
+			}
+			e.mu.Lock()
+			e.about.Run = r.Dir()
+			e.mu.Unlock()
+			return e.add(api.EvalEvent{Event: api.EvalStart, EvalStarted: started})
+		},
+		Progress: func(p task.Progress) {
+			_ = e.add(api.EvalEvent{Event: api.EvalProgress, EvalCounts: api.EvalCountsOf(p)}) // the next result fails too
+		},
+		Recorded: func(r *task.SampleResult) error { return e.add(api.EvalEvent{Event: api.EvalResult, Result: r}) },
+		Ended: func(r *eval.Report) error {
+			return e.add(api.EvalEvent{Event: api.EvalEnd, Summary: &r.Summary})
+		},
+	}
+}
+
+// Evaluated is the input of requests about an evaluation.
+type Evaluated struct {
+	Leased
+	Evaluation string `path:"evaluation" maxLength:"100" doc:"the evaluation's id"`
+}
+
+func (i Evaluated) evaluation() string { return i.Evaluation }
+
+// withEvaluation makes a handler that gets the evaluation of a request.
+func withEvaluation[I interface {
+	acknowledged() []string
+	evaluation() string
+}, O any](f func(context.Context, *lease, *evaluation, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
+		id := (*in).evaluation()
+		l.mu.Lock()
+		e := l.runs[id]
+		l.mu.Unlock()
+		if e == nil {
+			return nil, &fumehood.Error{Op: "find evaluation " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has no evaluation with this id")}
+		}
+		return f(ctx, l, e, in)
+	})
+}
+
+// registerEvaluations adds the operations of package eval.
+func (s *Server) registerEvaluations() {
+	const all, one = "/v1/evaluations", "/v1/evaluations/{evaluation}"
+	register(s, op{http.MethodPost, all, "start-evaluation", "Start an evaluation. It is canceled when the lease ends, and can be resumed", "Evaluations"}, withLease(func(ctx context.Context, l *lease, in *struct {
+		Keyed
+		Body    api.EvaluationOptions
+		RawBody []byte
+	},
+	) (*output[*api.Evaluation], error) {
+		return once(ctx, l, in.Key, in.RawBody, func(_ context.Context, c *call) (*api.Evaluation, error) {
+			e, err := s.evaluate(l, &in.Body) //nolint:contextcheck // it outlives the request
+			if err != nil {
+				return nil, err
+			}
+			c.undo = func(context.Context) error { return l.endEvaluation(e) }
+			return e.describe(), nil
+		})
+	}))
+	type evaluationList struct {
+		Evaluations []*api.Evaluation `json:"evaluations"`
+	}
+	register(s, op{http.MethodGet, all, "list-evaluations", "List the lease's evaluations", "Evaluations"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[evaluationList], error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		found := evaluationList{Evaluations: []*api.Evaluation{}}
+		for _, id := range slices.Sorted(maps.Keys(l.runs)) {
+			found.Evaluations = append(found.Evaluations, l.runs[id].describe())
+		}
+		return &output[evaluationList]{found}, nil
+	}))
+	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, withEvaluation(func(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*output[*api.Evaluation], error) {
+		return &output[*api.Evaluation]{e.describe()}, nil
+	}))
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-evaluation", "Follow the events of an evaluation, from one on, to its end. Each line is an event", "Evaluations"}, typeLines, api.EvalEvent{}, withEvaluation(func(ctx context.Context, l *lease, e *evaluation, in *struct {
+		Evaluated
+		From int `query:"from" minimum:"0" doc:"number of events to skip; heartbeats are not counted"`
+	},
+	) (*huma.StreamResponse, error) {
+		return follow(ctx, l, api.EvalEvent{Event: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+			for n := in.From; ; n++ {
+				line := e.event(ctx, n)
+				if line == nil {
+					return
+				}
+				send(line)
+			}
+		}), nil
+	}))
+	registerStream(s, op{http.MethodGet, one + "/results", "read-results", "Read the results that are recorded so far, also those of a resumed run. Each line is a result, or the last one an error", "Evaluations"}, typeLines, recorded{}, withEvaluation(readResults))
+	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, withEvaluation(func(_ context.Context, l *lease, e *evaluation, _ *Evaluated) (*struct{}, error) {
+		return nil, l.endEvaluation(e)
+	}))
+}
+
+// recorded is a line of results.
+type recorded struct {
+	Result *task.SampleResult `json:"result,omitempty"`
+	Error  *api.Error         `json:"error,omitempty"`
+}
+
+func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*huma.StreamResponse, error) {
+	about := e.describe()
+	if about.Run == "" {
+		return nil, &fumehood.Error{Op: "read results", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("no attempt of evaluation %s has begun", about.ID)}
+	}
+	folder, err := runs.Read(about.Run)
+	if err != nil {
+		return nil, err
+	}
+	return lines(func(send func(any) error) {
+		for res, err := range folder.Results() {
+			line := recorded{Result: &res}
+			if err != nil {
+				e := api.ErrorOf(err)
+				line = recorded{Error: &e}
+			}
+			if send(line) != nil {
+				return
+			}
+		}
+	}), nil
+}
+
+func (l *lease) endEvaluation(e *evaluation) error {
+	e.stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.runs, e.about.ID)
+	return nil
+}

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/session"
+)
+
+// asking sends a request of the client that is killed.
+type asking func(method, path string, body any, headers ...string)
+
+// A client that is killed, whatever it is doing, leaves nothing.
+func TestClient_killed(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"env.yaml": "type: local\n", "task.yaml": "{name: slow, environment: {file: env.yaml}, samples: [{id: a, command: sleep 600}]}\n"})
+	for name, phase := range map[string]func(c *served, ask asking){
+		"holds":   func(*served, asking) {},
+		"creates": func(_ *served, ask asking) { ask("POST", "/v1/sandboxes", fumehood.Spec{}) },
+		"creates with a key": func(c *served, ask asking) {
+			ask("POST", "/v1/sandboxes", fumehood.Spec{}, "Idempotency-Key", c.lease+"-1")
+		},
+		"runs": func(c *served, ask asking) {
+			ask("POST", c.box()+"/run", sh("sleep 600"))
+			eventually(c.t, "it runs", func() bool { return c.commands.Load() == 1 })
+		},
+		"runs with a key": func(c *served, ask asking) {
+			ask("POST", c.box()+"/run", sh("sleep 600"), "Idempotency-Key", c.lease+"-1")
+			eventually(c.t, "it runs", func() bool { return c.commands.Load() == 1 })
+		},
+		"follows": func(c *served, ask asking) {
+			var p api.Process
+			box := c.box()
+			c.ok("POST", box+"/processes", sh("yes"), &p)
+			ask("GET", box+"/processes/"+p.ID+"/events", nil)
+		},
+		"uploads": func(c *served, ask asking) {
+			ask("PUT", c.box()+"/file?path=a", io.MultiReader(strings.NewReader("part"), silent{c.t.Context()}))
+		},
+		"downloads": func(c *served, ask asking) {
+			box := c.box()
+			c.ok("PUT", box+"/file?path=a", make([]byte, 8<<20), nil)
+			ask("GET", box+"/file?path=a", nil)
+		},
+		"streams in a session": func(c *served, ask asking) {
+			s := c.open(api.SessionOptions{Workspace: dir})
+			var r api.Runtime
+			c.ok("POST", s+"/runtimes", api.SpawnOptions{}, &r)
+			ask("POST", s+"/runtimes/"+r.ID+"/stream", api.Execute{Command: "sleep 600"})
+			eventually(c.t, "it runs", func() bool { return c.commands.Load() == 1 })
+		},
+		"opens a session": func(_ *served, ask asking) {
+			ask("POST", "/v1/sessions", api.SessionOptions{Environment: "type: local", Kind: session.Agent, Workspace: dir})
+		},
+		"evaluates": func(c *served, ask asking) {
+			var e api.Evaluation
+			c.ok("POST", "/v1/evaluations", api.EvaluationOptions{Task: dir, Runs: dir}, &e)
+			ask("GET", "/v1/evaluations/"+e.ID+"/events", nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, Options{grace: time.Second, Permit: Permit{HostPaths: []string{dir}}})
+			var opened api.Lease
+			c.ok("POST", "/v1/leases", struct{}{}, &opened)
+			c.lease = opened.ID
+			ctx, kill := context.WithCancel(t.Context())
+			client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", c.path)
+			}}}
+			asked := make(chan struct{})
+			phase(c, func(method, path string, body any, headers ...string) {
+				r, ok := body.(io.Reader)
+				if !ok {
+					text, err := json.Marshal(body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					r = bytes.NewReader(text)
+				}
+				req, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header = http.Header{"Fumehood-Lease": {c.lease}, "Content-Type": {"application/json"}}
+				for i := 0; i < len(headers); i += 2 {
+					req.Header.Set(headers[i], headers[i+1])
+				}
+				go func() {
+					defer close(asked)
+					resp, err := client.Do(req)
+					if err != nil {
+						return
+					}
+					defer resp.Body.Close()
+					_, _ = io.CopyN(io.Discard, resp.Body, 100)
+					<-ctx.Done()
+				}()
+			})
+			if name == "holds" {
+				close(asked)
+			}
+			kill()
+			client.CloseIdleConnections()
+			<-asked
+			eventually(t, "its lease has ended", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return len(c.leases) == 1
+			})
+			eventually(t, "nothing is left", func() bool { return len(c.left()) == 0 && c.commands.Load() == 0 })
+		})
+	}
+}
+
+// silent is a body whose sender is silent.
+type silent struct{ ctx context.Context } //nolint:containedctx // as long as the test
+
+func (s silent) Read([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, io.EOF
+}
+
+// A client that closes its half of a connection gets its answer by a repeat, and its command runs once.
+func TestGuard_halfClosed(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	cmd, runs := counting(t, "sleep 0.3; echo done")
+	text, err := json.Marshal(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	key := c.lease + "-1"
+	head := fmt.Sprintf("POST %s/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: %s\r\nIdempotency-Key: %s\r\nContent-Length: %d\r\n\r\n", box, c.lease, key, len(text))
+	if _, err := io.WriteString(conn, head+string(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	var res fumehood.Result
+	c.ok("POST", box+"/run", json.RawMessage(text), &res, "Idempotency-Key", key)
+	if res.Stdout.Text() != "done\n" || runs() != 1 {
+		t.Errorf("%d runs, and %+v", runs(), res)
+	}
+	eventually(t, "the connection is closed", func() bool {
+		_, err := io.ReadAll(conn) // an answer, or none
+		return err == nil
+	})
+}

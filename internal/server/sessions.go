@@ -1,0 +1,388 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/session"
+	"github.com/fumehood/fumehood/spec"
+)
+
+// openSession is a session of a lease.
+type openSession struct {
+	*session.Session
+	id   string
+	kind session.Kind
+
+	mu        sync.Mutex
+	runtimes  map[string]*session.Runtime
+	snapshots map[int]string // paths by the numbers of their checkpoints
+}
+
+func (o *openSession) describe() *api.Session {
+	return &api.Session{ID: o.id, Kind: o.kind, Workspace: o.Workspace()}
+}
+
+// environment returns the environment of a session, if the client may have it.
+func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
+	permit := &s.opts.Permit
+	if o.AllowUnsafe && !permit.Unsafe {
+		return nil, unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+	}
+	if err := permit.checkPaths(append(slices.Clone(o.AllowRead), o.File, o.Workspace, o.Snapshot, o.AssetDir)); err != nil {
+		return nil, err
+	}
+	var env *spec.Environment
+	var err error
+	switch {
+	case o.Environment != "":
+		env, err = spec.Parse(cmp.Or(o.File, "environment"), []byte(o.Environment))
+	case o.File != "":
+		env, err = spec.Load(o.File)
+	default:
+		err = bad("a session needs an environment or a file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	env.AllowRead, env.AllowUnsafe = o.AllowRead, o.AllowUnsafe
+	switch {
+	case env.Type != s.opts.Provider:
+		return nil, bad("the environment has the type %s, and this server the provider %s", env.Type, s.opts.Provider)
+	case env.Docker.KeepContainerAfterClean:
+		return nil, bad("docker.keep_container_after_clean: a session of a server keeps no container")
+	}
+	paths := []string{env.Snapshot.ArchiveSaveDir}
+	if env.Docker.Build != nil {
+		if err := permit.checkBuild(); err != nil {
+			return nil, err
+		}
+		folder, err := env.BuildContext()
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, folder)
+	}
+	return env, permit.checkPaths(paths)
+}
+
+// openSession opens a session for a lease.
+func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOptions) (*openSession, error) {
+	done, err := l.start()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	opts, err := body.Options()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Environment, err = s.environment(body); err != nil {
+		return nil, err
+	}
+	o := &openSession{kind: opts.Kind, runtimes: map[string]*session.Runtime{}, snapshots: map[int]string{}}
+	opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
+	if err != nil {
+		return nil, err
+	}
+	opts.Logger, opts.Dir = s.opts.Logger, s.opts.sessions
+	if o.Session, err = session.Open(ctx, opts); err != nil {
+		return nil, err
+	}
+	o.id = filepath.Base(filepath.Dir(o.Workspace()))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sessions[o.id] = o
+	return o, nil
+}
+
+// closeSession closes a session and forgets it.
+func (l *lease) closeSession(ctx context.Context, o *openSession) error {
+	if err := o.Close(ctx); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sessions, o.id)
+	return nil
+}
+
+// Sessioned is the input of requests about a session.
+type Sessioned struct {
+	Leased
+	Session string `path:"session" maxLength:"100" doc:"the session's id"`
+}
+
+func (i Sessioned) session() string { return i.Session }
+
+// withSession makes a handler that gets the session of a request.
+func withSession[I interface {
+	acknowledged() []string
+	session() string
+}, O any](f func(context.Context, *lease, *openSession, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
+		id := (*in).session()
+		l.mu.Lock()
+		o := l.sessions[id]
+		l.mu.Unlock()
+		if o == nil {
+			return nil, &fumehood.Error{Op: "find session " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has no session with this id")}
+		}
+		return f(ctx, l, o, in)
+	})
+}
+
+// Runs is the input of requests about a runtime.
+type Runs struct {
+	Sessioned
+	Runtime string `path:"runtime" maxLength:"100" doc:"the runtime's id"`
+}
+
+func (i Runs) runtime() string { return i.Runtime }
+
+// withRuntime makes a handler that gets the runtime of a request.
+func withRuntime[I interface {
+	acknowledged() []string
+	session() string
+	runtime() string
+}, O any](f func(context.Context, *lease, *session.Runtime, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withSession(func(ctx context.Context, l *lease, o *openSession, in *I) (*O, error) {
+		id := (*in).runtime()
+		o.mu.Lock()
+		r := o.runtimes[id]
+		o.mu.Unlock()
+		if r == nil {
+			return nil, &fumehood.Error{Op: "find runtime " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the session has no runtime with this id")}
+		}
+		return f(ctx, l, r, in)
+	})
+}
+
+func describeRuntime(r *session.Runtime) *api.Runtime {
+	d := &api.Runtime{ID: r.Name(), Service: r.Service().ServiceInfo()}
+	if code, ok := r.Poll(); ok {
+		d.ExitCode = &code
+	}
+	return d
+}
+
+// KeyedSession is the input of requests about a session that run once.
+type KeyedSession struct {
+	Sessioned
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	RawBody []byte
+}
+
+type executeInput struct {
+	Runs
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	Body    api.Execute
+	RawBody []byte
+}
+
+// registerSessions adds the operations of package session.
+func (s *Server) registerSessions() {
+	const all, one = "/v1/sessions", "/v1/sessions/{session}"
+	register(s, op{http.MethodPost, all, "open-session", "Open a session: copy a workspace", "Sessions"}, withLease(func(ctx context.Context, l *lease, in *struct {
+		Keyed
+		Body    api.SessionOptions
+		RawBody []byte
+	},
+	) (*output[*api.Session], error) {
+		return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Session, error) {
+			o, err := s.openSession(ctx, l, &in.Body)
+			if err != nil {
+				return nil, err
+			}
+			c.undo = func(ctx context.Context) error { return l.closeSession(ctx, o) }
+			return o.describe(), nil
+		})
+	}))
+	type sessionList struct {
+		Sessions []*api.Session `json:"sessions"`
+	}
+	register(s, op{http.MethodGet, all, "list-sessions", "List the lease's sessions", "Sessions"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[sessionList], error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		found := sessionList{Sessions: []*api.Session{}}
+		for _, id := range slices.Sorted(maps.Keys(l.sessions)) {
+			found.Sessions = append(found.Sessions, l.sessions[id].describe())
+		}
+		return &output[sessionList]{found}, nil
+	}))
+	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, withSession(func(ctx context.Context, l *lease, o *openSession, _ *Sessioned) (*struct{}, error) {
+		return nil, l.closeSession(ctx, o)
+	}))
+	register(s, op{http.MethodPost, one + "/reset", "reset-session", "Restore the workspace from the last checkpoint, or from the start", "Sessions"}, withSession(func(ctx context.Context, _ *lease, o *openSession, _ *struct {
+		Sessioned
+		Body struct{}
+	},
+	) (*struct{}, error) {
+		return nil, o.Reset(ctx)
+	}))
+	register(s, op{http.MethodPost, one + "/checkpoints", "finish-checkpoint", "Save the workspace", "Sessions"}, withSession(func(ctx context.Context, l *lease, o *openSession, in *struct {
+		KeyedSession
+		Body struct{}
+	},
+	) (*output[*api.Checkpoint], error) {
+		return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, _ *call) (*api.Checkpoint, error) {
+			c, err := o.FinishCheckpoint(ctx)
+			if err != nil {
+				return nil, err
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.snapshots[c.Number] = c.Snapshot
+			return api.CheckpointOf(c), nil
+		})
+	}))
+	registerStream(s, op{http.MethodGet, one + "/checkpoints/{number}/snapshot", "read-snapshot", "Read the snapshot of a checkpoint", "Sessions"}, typeBytes, nil, withSession(func(_ context.Context, _ *lease, o *openSession, in *struct {
+		Sessioned
+		Number int `path:"number" minimum:"1"`
+	},
+	) (*huma.StreamResponse, error) {
+		o.mu.Lock()
+		path := o.snapshots[in.Number]
+		o.mu.Unlock()
+		if path == "" {
+			return nil, &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrUnavailable, Err: errors.New("the session has no such checkpoint")}
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		return download(typeBytes, file, -1, nil)
+	}))
+	type globs struct {
+		Globs []string `json:"globs" minItems:"1"`
+	}
+	type files struct {
+		Files map[string][]byte `json:"files" doc:"contents in base64, by their paths in the workspace"`
+	}
+	register(s, op{http.MethodPost, one + "/files", "read-workspace", "Read the files of the workspace that match any of the globs", "Sessions"}, withSession(func(ctx context.Context, _ *lease, o *openSession, in *struct {
+		Sessioned
+		Body globs
+	},
+	) (*output[files], error) {
+		found, err := o.ReadFiles(ctx, in.Body.Globs...)
+		return &output[files]{files{found}}, err
+	}))
+	type value struct {
+		Value any `json:"value"`
+	}
+	register(s, op{http.MethodPost, one + "/resolve", "resolve-assets", "Replace {{static:NAME}} in all texts of a value by the paths of assets", "Sessions"}, withSession(func(_ context.Context, _ *lease, o *openSession, in *struct {
+		Sessioned
+		Body value
+	},
+	) (*output[value], error) {
+		v, err := o.Resolve(in.Body.Value)
+		return &output[value]{value{v}}, err
+	}))
+	s.registerRuntimes(one + "/runtimes")
+}
+
+type spawnInput struct {
+	KeyedSession
+	Body api.SpawnOptions
+}
+
+func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnInput) (*output[*api.Runtime], error) {
+	for _, m := range in.Body.Mounts {
+		if !filepath.IsAbs(m.Host) {
+			continue // in the workspace
+		}
+		if err := s.opts.Permit.checkPaths([]string{m.Host}, o.Workspace()); err != nil {
+			return nil, err
+		}
+	}
+	return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Runtime, error) {
+		r, err := o.Spawn(ctx, in.Body.Options())
+		if err != nil {
+			return nil, err
+		}
+		c.undo = r.Kill
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.runtimes[r.Name()] = r
+		return describeRuntime(r), nil
+	})
+}
+
+func (s *Server) registerRuntimes(all string) {
+	one := all + "/{runtime}"
+	register(s, op{http.MethodPost, all, "spawn-runtime", "Start a container over the workspace, which runs one command at a time", "Sessions"}, withSession(s.spawn))
+	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, withRuntime(func(_ context.Context, _ *lease, r *session.Runtime, _ *Runs) (*output[*api.Runtime], error) {
+		return &output[*api.Runtime]{describeRuntime(r)}, nil
+	}))
+	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, withRuntime(func(ctx context.Context, _ *lease, r *session.Runtime, in *struct {
+		Runs
+		Kill bool `query:"kill" doc:"do not download an uploaded workspace first"`
+	},
+	) (*struct{}, error) {
+		if in.Kill {
+			return nil, r.Kill(ctx)
+		}
+		return nil, r.Cleanup(ctx)
+	}))
+	register(s, op{http.MethodPost, one + "/execute", "execute-command", "Run a command after the setup, in its shell, to its end", "Sessions"}, withRuntime(func(ctx context.Context, l *lease, r *session.Runtime, in *executeInput) (*output[*api.SessionResult], error) {
+		if err := checkCaps(in.Body.StdoutCap, in.Body.StderrCap); err != nil {
+			return nil, err
+		}
+		return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, _ *call) (*api.SessionResult, error) {
+			leave, err := s.enterCommand()
+			if err != nil {
+				return nil, err
+			}
+			defer leave()
+			res, err := r.Execute(ctx, in.Body.Options())
+			if err != nil {
+				return nil, err
+			}
+			return api.SessionResultOf(res), nil
+		})
+	}))
+	registerStream(s, op{http.MethodPost, one + "/stream", "stream-command", "Run a command, and follow its output to its end. It is killed if the connection breaks", "Sessions"}, typeLines, api.SessionEvent{}, withRuntime(func(ctx context.Context, l *lease, r *session.Runtime, in *struct {
+		Runs
+		Body api.Execute
+	},
+	) (*huma.StreamResponse, error) {
+		if err := checkCaps(in.Body.StdoutCap, in.Body.StderrCap); err != nil {
+			return nil, err
+		}
+		leave, err := s.enterCommand()
+		if err != nil {
+			return nil, err
+		}
+		return follow(ctx, l, api.SessionEvent{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+			defer leave()
+			for ev, err := range r.Stream(ctx, in.Body.Options()) {
+				send(sessionEvent(ev, err))
+			}
+		}), nil
+	}))
+}
+
+// sessionEvent returns the JSON form of an event.
+func sessionEvent(ev session.Event, err error) api.SessionEvent {
+	switch {
+	case err != nil:
+		e := api.ErrorOf(err)
+		return api.SessionEvent{Type: api.EventError, Error: &e}
+	case ev.Result != nil:
+		return api.SessionEvent{Type: api.EventEnd, Result: api.SessionResultOf(ev.Result)}
+	}
+	return api.SessionEvent{Type: api.EventOutput, Phase: ev.Phase, Stream: names[ev.Stream], Data: ev.Data}
+}

@@ -1,0 +1,82 @@
+package docker
+
+import (
+	"context"
+	"time"
+
+	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// Renew postpones the expiry of a kept sandbox. An Engine cannot change labels. The new expiry is therefore a label of an
+// empty volume that belongs to the sandbox. The latest expiry of a sandbox's objects counts.
+func (p *Provider) Renew(ctx context.Context, name string, ttl time.Duration) (time.Time, error) {
+	op := "renew sandbox " + name
+	all, err := p.Kept(ctx)
+	if err != nil {
+		return time.Time{}, within(ctx, op, err)
+	}
+	var found *provider.KeptSandbox
+	for i := range all {
+		if all[i].Name == name {
+			found = &all[i]
+		}
+	}
+	expires := time.Now().Add(ttl).UTC().Truncate(time.Second)
+	switch {
+	case found == nil:
+		return time.Time{}, unknown(op, name)
+	case found.Expires.IsZero(), !expires.After(found.Expires):
+		return found.Expires, nil
+	}
+	old, err := p.renewals(ctx, name)
+	if err != nil {
+		return time.Time{}, within(ctx, op, err)
+	}
+	labels := p.ownerLabels()
+	labels[owner.LabelSandbox], labels[owner.LabelKept], labels[owner.LabelRenewed] = name, "true", name
+	labels[owner.LabelExpires] = expires.Format(time.RFC3339)
+	if err := p.engine.CreateVolume(ctx, name+"-until-"+expires.Format("20060102T150405Z"), labels); err != nil {
+		return time.Time{}, within(ctx, op, err)
+	}
+	if err := removeAll(context.WithoutCancel(ctx), p.engine, old); err != nil {
+		return expires, within(ctx, op, err)
+	}
+	return expires, nil
+}
+
+// renewals lists the volumes with new expiries of a sandbox or, if name is empty, of all.
+func (p *Provider) renewals(ctx context.Context, name string) ([]engine.Object, error) {
+	label := owner.LabelRenewed
+	if name != "" {
+		label += "=" + name
+	}
+	objects, err := p.engine.Objects(ctx, label, engine.Volume)
+	if err == nil {
+		err = p.engine.Disown(ctx, objects)
+	}
+	ours := objects[:0]
+	for _, o := range objects {
+		if !o.Foreign {
+			ours = append(ours, o)
+		}
+	}
+	return ours, err
+}
+
+// postpone gives all objects of a kept sandbox that expires the latest expiry of any.
+func postpone(objects []sweep.Object) {
+	latest := map[string]time.Time{}
+	for _, o := range objects {
+		if o.Kept && !o.Foreign && o.Expires.After(latest[o.Sandbox]) {
+			latest[o.Sandbox] = o.Expires
+		}
+	}
+	for i, o := range objects {
+		if o.Kept && !o.Foreign && !o.Expires.IsZero() {
+			objects[i].Expires = latest[o.Sandbox]
+		}
+	}
+}
