@@ -73,7 +73,7 @@ class TestErrors(unittest.TestCase):
     def test_every_code(self) -> None:
         for code, kind in _errors._kinds.items():
             with self.subTest(code):
-                error = _errors.from_json({"code": code, "message": "m", "op": "read", "path": "/p", "hint": "h"}, 400)
+                error = _errors.from_json({"class": code, "message": "m", "op": "read", "path": "/p", "hint": "h"}, 400)
                 self.assertIs(type(error), kind)
                 self.assertEqual(
                     (error.code, error.op, error.path, error.hint, error.status), (code, "read", "/p", "h", 400)
@@ -82,12 +82,12 @@ class TestErrors(unittest.TestCase):
                 self.assertEqual((type(copy), copy.__dict__, str(copy)), (kind, error.__dict__, "m (h)"))
 
     def test_os_errors(self) -> None:
-        error: BaseException = _errors.from_json({"code": "not-found", "message": "m", "path": "/p"})
+        error: BaseException = _errors.from_json({"class": "not-found", "message": "m", "path": "/p"})
         assert isinstance(error, FileNotFoundError)
         self.assertEqual((error.errno, error.strerror, error.filename), (errno.ENOENT, "m", "/p"))
 
     def test_malformed(self) -> None:
-        bodies: tuple[object, ...] = (None, [], "x", {"code": 1}, {"code": ["config"]})
+        bodies: tuple[object, ...] = (None, [], "x", {"class": 1}, {"class": ["config"]})
         for body in bodies:
             with self.subTest(body=body):
                 self.assertIs(type(_errors.from_json(body, 500)), _errors.InfrastructureError)

@@ -66,6 +66,7 @@ from ._types import Outcome as Outcome
 from ._types import Output as Output
 from ._types import Port as Port
 from ._types import ProcessInfo as ProcessInfo
+from ._types import Progress as Progress
 from ._types import Result as Result
 from ._types import Rlimits as Rlimits
 from ._types import SandboxInfo as SandboxInfo

@@ -44,7 +44,7 @@ class AsyncioIO(IO):
         await asyncio.sleep(seconds)
 
     async def thread(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(None, work)
+        return await self._running().run_in_executor(None, work)
 
     def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
         return asyncio.Lock()

@@ -5,16 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ._aio import running_io
-from ._core import Core, Request, encode, segment
-from ._errors import ConfigError, StaleError, UnavailableError, VersionError
-from ._io import IO, Address, deadline_of, parse_address
+from ._core import Core, Place, Request, decode, encode, segment
+from ._errors import ConfigError, UnavailableError, VersionError
+from ._files import content
+from ._io import IO, Address, deadline_of, parse_address, remaining
 from ._launch import START, Server
+from ._process import Lines
 from ._service import AsyncService
-from ._types import Compose, Hello, Limits, Mount, Port, SandboxInfo, ServiceInfo, millis, parse_all, without_zeros
+from ._session import Asset, AsyncSession, Environment, Input, Kind, StrPath, WorkspaceLimits, absolute, environment_of
+from ._types import (
+    JSON,
+    Compose,
+    Hello,
+    Limits,
+    Mount,
+    Port,
+    Prepared,
+    Progress,
+    SandboxInfo,
+    ServiceInfo,
+    millis,
+    parse_all,
+    ports_of,
+    without_zeros,
+)
 from ._version import API, __version__
 
 
@@ -31,7 +49,8 @@ class AsyncClient:
     killed, the server removes them.
 
     url is unix:PATH, http://HOST:PORT or https://HOST:PORT. binary and arguments are the program to start and further
-    arguments of `fumehood serve`. timeout limits the connection and the start of a server, in seconds.
+    arguments of `fumehood serve`. host_paths are paths of this machine that such a server may use for sessions and
+    mounts. timeout limits the connection and the start of a server, in seconds.
     """
 
     def __init__(
@@ -42,9 +61,11 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
         binary: str | os.PathLike[str] | None = None,
         arguments: Sequence[str] = (),
+        host_paths: Sequence[StrPath] = (),
         env: Mapping[str, str] | None = None,
         timeout: float = START,
     ) -> None:
+        arguments = [*arguments, *(f"--allow-host-path={absolute(path)}" for path in host_paths)]
         own = binary is not None or bool(arguments) or env is not None
         if url is not None and own:
             raise ConfigError("client: a url and the program of a server exclude each other")
@@ -101,7 +122,7 @@ class AsyncClient:
             core = Core(io, parse_address(hello.address), "", server)
         try:
             if hello is None:
-                version = Request("GET", "/v1/version", repeat=True)
+                version = Request("GET", "/v1/version")
                 hello = Hello.parse(await core.json(version, deadline_of(self._timeout)))
             if hello.api != API:
                 theirs, ours = f"version {hello.version} has API {hello.api}", f"version {__version__} has API {API}"
@@ -137,16 +158,19 @@ class AsyncClient:
         keep: bool = False,
         ttl: float = 0,
         images: Mapping[str, str] | None = None,
+        progress: Callable[[Progress], None] | None = None,
         timeout: float | None = None,
     ) -> AsyncSandbox:
         """Start a sandbox from an image or a Compose project, and return when commands can run in it.
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
         name of a network. A sandbox with keep stays for ttl seconds, also when the client is closed.
-        images are those of prepare. timeout limits the start.
+        images are those of prepare. With progress, they are prepared first. timeout limits the start.
         """
         core = await self._core()
         deadline = deadline_of(timeout)
+        if progress and not images:
+            images = await self.prepare(image, compose=compose, progress=progress, timeout=remaining(deadline))
         spec = without_zeros(
             name=name,
             image=image,
@@ -157,7 +181,7 @@ class AsyncClient:
             dir=cwd,
             network={"mode": network} if network else None,
             runtime=runtime,
-            ports=[Port(p) if isinstance(p, int) else p for p in ports],
+            ports=ports_of(ports),
             limits=limits,
             mounts=mounts,
             labels=labels,
@@ -166,41 +190,109 @@ class AsyncClient:
             ttl_ms=millis(ttl),
         )
         request = Request("POST", "/v1/sandboxes", body=encode(spec))
-        return AsyncSandbox(core, SandboxInfo.parse(await core.keyed(request, deadline)), request.lease)
+        started = await core.keyed(request, deadline)
+        return AsyncSandbox(core, request.lease, started)
 
     async def prepare(
-        self, image: str = "", *, compose: Compose | str | None = None, timeout: float | None = None
+        self,
+        image: str = "",
+        *,
+        compose: Compose | str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        timeout: float | None = None,
     ) -> dict[str, str]:
         """Pull or build the images of a sandbox without starting it, and return their ids by service.
 
-        A start with these images pulls and builds nothing.
+        A start with these images pulls and builds nothing. progress is called with each step.
+        """
+        core, deadline = await self._core(), deadline_of(timeout)
+        body = encode(without_zeros(image=image, compose=_project(compose)))
+        request = Request("POST", "/v1/images", body=body, lease=await core.lease(deadline), repeat=True)
+        async with Preparation(core, request, deadline) as steps:
+            while not isinstance(step := await steps.next(), Prepared):
+                if step and progress:
+                    progress(step)
+        return dict(step.images)
+
+    async def open_session(
+        self,
+        environment: Environment,
+        *,
+        workspace: StrPath | None = None,
+        snapshot: StrPath | None = None,
+        kind: Kind = "agent",
+        asset_dir: StrPath | None = None,
+        assets: Mapping[str, Asset | str] | None = None,
+        inputs: Sequence[Input] = (),
+        limits: WorkspaceLimits | None = None,
+        huid: str = "",
+        hgid: str = "",
+        allow_read: Sequence[StrPath] = (),
+        allow_unsafe: bool = False,
+        timeout: float | None = None,
+    ) -> AsyncSession:
+        """Open a session over a private copy of a workspace, or of what a snapshot holds. See the module session.
+
+        environment is a spec as a mapping or as text in YAML, or the Path of its file. Paths are those of the server's
+        machine, which must allow them: see host_paths. assets are Assets or paths, relative to asset_dir, by name.
+        inputs are written into the workspace first. huid and hgid are the user and group of evaluations whose spec
+        names none. allow_read are paths outside the spec's folder that it may read.
         """
         core = await self._core()
-        request = Request("POST", "/v1/images", body=encode(without_zeros(image=image, compose=_project(compose))))
-        prepared = await core.keyed(request, deadline_of(timeout))
-        return {service: str(found) for service, found in prepared["images"].items()}
+        body = without_zeros(
+            **environment_of(environment),
+            workspace=absolute(workspace),
+            snapshot=absolute(snapshot),
+            kind=kind,
+            asset_dir=absolute(asset_dir),
+            assets={name: Asset(each) if isinstance(each, str) else each for name, each in (assets or {}).items()},
+            inputs=[{"path": each.path, "content": content(each.content), "mode": each.mode} for each in inputs],
+            limits=limits,
+            huid=huid,
+            hgid=hgid,
+            allow_read=[absolute(each) for each in allow_read],
+            allow_unsafe=allow_unsafe,
+        )
+        request = Request("POST", "/v1/sessions", body=encode(body))
+        opened = await core.keyed(request, deadline_of(timeout))
+        return AsyncSession(Place(core, request.lease, "/v1").below("sessions", str(opened.get("id"))), opened)
 
     async def sandboxes(self) -> list[SandboxInfo]:
         """List the sandboxes of this client and the kept ones."""
         core = await self._core()
-        found = await core.json(Request("GET", "/v1/sandboxes", lease=await core.lease(), repeat=True))
+        found = await core.json(Request("GET", "/v1/sandboxes", lease=await core.lease()))
         return parse_all(SandboxInfo, found.get("sandboxes"))
 
     async def get(self, name: str) -> AsyncSandbox:
         """Return a sandbox by its name: one of this client, or a kept one."""
         core = await self._core()
         lease = await core.lease()
-        found = await core.json(Request("GET", f"/v1/sandboxes/{segment(name)}", lease=lease, repeat=True))
-        return AsyncSandbox(core, SandboxInfo.parse(found), lease)
+        found = await core.json(Request("GET", f"/v1/sandboxes/{segment(name)}", lease=lease))
+        return AsyncSandbox(core, lease, found)
+
+
+class Preparation(Lines[Progress | Prepared]):
+    """Iterates over the steps of a preparation of images."""
+
+    last = Prepared
+    resumes = True
+
+    def parse(self, line: JSON) -> Progress | Prepared | None:
+        """Return the step of a line. A heartbeat is none."""
+        if line.get("type") == "end":
+            return Prepared.parse(line)
+        return Progress.parse(line) if line.get("type") == "progress" else None
 
 
 class AsyncSandbox(AsyncService):
     """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
 
-    def __init__(self, core: Core, info: SandboxInfo, lease: str) -> None:
-        service = info.services[0] if info.services else ServiceInfo("default")
-        super().__init__(core, info.id, lease, service)
+    def __init__(self, core: Core, lease: str, found: JSON) -> None:
+        info = SandboxInfo.parse(found)
+        sandbox = Place(core, lease, "/v1").below("sandboxes", info.id)
+        super().__init__(sandbox, info.services[0] if info.services else ServiceInfo("default"))
         self.info = info
+        self.name = info.name
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
@@ -209,24 +301,23 @@ class AsyncSandbox(AsyncService):
         if not self.info.kept:
             await self._core.io.shielded(self.close)
 
-    @property
-    def name(self) -> str:
-        """The name of the sandbox."""
-        return self.info.name
-
     def service(self, name: str) -> AsyncService:
         """Return a service of the sandbox."""
         for info in self.info.services:
             if info.name == name:
-                return AsyncService(self._core, self._sandbox, self._lease, info)
+                return AsyncService(self._sandbox, info)
         names = ", ".join(info.name for info in self.info.services)
         raise ConfigError(f"service: none is named {name!r}", hint=f"there are {names}")
 
     async def close(self) -> None:
         """Kill everything that runs in the sandbox and remove it, also a kept one. It may be called again."""
-        with contextlib.suppress(UnavailableError, StaleError):
-            await self._core.call(self._plain("DELETE", "", repeat=True))
+        await self._sandbox.remove()
+
+    async def renew(self, ttl: float) -> None:
+        """Let a kept sandbox stay for ttl seconds from now, if that is longer than before."""
+        renewed = await self._sandbox.post("renew", {"ttl_ms": millis(ttl)}, repeat=True)
+        self.info = SandboxInfo.parse(decode(renewed))
 
     async def logs(self) -> bytes:
         """Return what the main program of a kept sandbox has written."""
-        return await self._core.call(self._request("GET", "logs", repeat=True))
+        return await self._core.call(self._at.request("GET", "logs"))

@@ -53,12 +53,12 @@ class Request:
     content: str = "application/json"
     lease: str = ""
     key: str = ""  # the server runs requests with the same key once
-    repeat: bool = False  # may be sent again without a key
+    repeat: bool = False  # may be sent again without a key, as a GET may
 
     @property
     def repeatable(self) -> bool:
         """Whether the request may be sent again if its connection breaks."""
-        return bool(self.key or self.repeat) and self.pieces is None
+        return bool(self.key or self.repeat or self.method == "GET") and self.pieces is None
 
     @property
     def target(self) -> str:
@@ -374,7 +374,7 @@ class Core:
         attempt = 0
         while self._lease == lease:
             try:
-                answer = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold", repeat=True))
+                answer = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold"))
                 self._holding = answer
                 attempt = 0
                 while await answer.read():
@@ -415,3 +415,42 @@ class Core:
         await self.io.sleep(0)  # an event loop closes connections in its next round
         if self.server is not None:
             await self.io.thread(self.server.stop)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What requests are about: the path that they have in common, their lease and query."""
+
+    core: Core
+    lease: str
+    path: str
+    query: Mapping[str, Value] = field(default_factory=dict)
+
+    def below(self, kind: str, name: str) -> Place:
+        """Return the place of something in this one."""
+        return Place(self.core, self.lease, f"{self.path}/{kind}/{segment(name)}")
+
+    def request(self, method: str, what: str = "", body: JSON | None = None, /, **query: Value) -> Request:
+        """Return a request. A DELETE may be repeated."""
+        path = f"{self.path}/{what}" if what else self.path
+        data = None if body is None else encode(body)
+        return Request(method, path, {**self.query, **query}, body=data, lease=self.lease, repeat=method == "DELETE")
+
+    async def get(self, what: str = "", **query: Value) -> JSON:
+        """Return the JSON object of a GET."""
+        return await self.core.json(self.request("GET", what, **query))
+
+    async def post(self, what: str, body: JSON, repeat: bool = False) -> bytes:
+        """Send a POST."""
+        request = self.request("POST", what, body)
+        request.repeat = repeat
+        return await self.core.call(request)
+
+    async def run(self, what: str, body: JSON) -> JSON:
+        """Send a POST that runs once, and return the JSON object of its answer."""
+        return await self.core.keyed(self.request("POST", what, body))
+
+    async def remove(self, **query: Value) -> None:
+        """Remove what is here, if it still is."""
+        with contextlib.suppress(errors.UnavailableError, errors.StaleError):
+            await self.core.call(self.request("DELETE", **query))

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 _kinds: dict[str, type[FumehoodError]] = {}  # by code
-_FIELDS = ("code", "op", "service", "path", "hint")
+_FIELDS = ("op", "service", "path", "hint")
 
 
 class FumehoodError(Exception):
     """A failure of Fumehood, never of a program: how a program ended is in its Result.
 
-    code is the class of the failure as in JSON. op, service and path say what failed, hint what can be done, and
-    status is the HTTP status if the server answered.
+    code is the class of the failure, op, service and path say what failed, hint what can be done, and status is the
+    HTTP status if the server answered.
     """
 
     _code = "infrastructure"
@@ -53,7 +53,7 @@ class FumehoodError(Exception):
         return f"{self.message} ({self.hint})" if self.hint and self.hint not in self.message else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {name: getattr(self, name) for name in (*_FIELDS, "status")}
+        fields = {name: getattr(self, name) for name in ("code", *_FIELDS, "status")}
         return partial(type(self), **fields), (self.message,)
 
 
@@ -165,7 +165,8 @@ def from_json(body: object, status: int = 0) -> FumehoodError:
     """Return the error that a server's JSON describes. An unknown code becomes an InfrastructureError."""
     given = body if isinstance(body, dict) else {}
     fields = {name: given[name] for name in _FIELDS if isinstance(given.get(name), str)}
-    message = given.get("message")
+    code, message = given.get("class"), given.get("message")
     if not message or not isinstance(message, str):
         message = f"the server answered with status {status}"
-    return _kinds.get(fields.get("code", ""), InfrastructureError)(message, status=status, **fields)
+    code = code if isinstance(code, str) else ""
+    return _kinds.get(code, InfrastructureError)(message, code=code, status=status, **fields)

@@ -7,8 +7,6 @@ finish runs it to its end like a function.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import select
 import socket
 import ssl
@@ -150,12 +148,6 @@ class Connection(Reader):
             if self._closed:
                 self._sock.close()
 
-    async def handshake(self, tls: ssl.SSLContext, host: str, deadline: float | None) -> None:
-        """Begin TLS."""
-        secured = tls.wrap_socket(self._sock, server_hostname=host, do_handshake_on_connect=False)
-        self._sock = secured
-        await self._complete(secured.do_handshake, False, deadline)
-
     async def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of data."""
         remaining(deadline)  # a call whose timeout has expired sends nothing
@@ -190,6 +182,27 @@ def _poll(sock: socket.socket, events: int, limit: float | None) -> bool:
     return bool(poll.poll(None if limit is None else limit * 1000))
 
 
+def _connect(address: Address, limit: float | None) -> socket.socket:
+    """Return a socket that is connected to a server and does not block."""
+    if address.path:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        sock = socket.create_connection((address.host, address.port), limit)
+    try:
+        sock.settimeout(limit)
+        if address.path:
+            sock.connect(address.path)
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.tls:
+            sock = address.tls.wrap_socket(sock, server_hostname=address.host)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 Work = Callable[[], Coroutine[Any, Any, None]]
 Stop = Work  # cancels work if that is possible, and waits a moment for its end
 
@@ -200,41 +213,13 @@ class IO:
     async def connect(self, address: Address, deadline: float | None) -> Connection:
         """Connect to a server."""
         try:
-            if address.path:
-                return await self._connect(socket.AF_UNIX, address.path, deadline)
-            search = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
-            found = await self.thread(search)
-            for family, *_, to in found[:-1]:
-                with contextlib.suppress(OSError):
-                    return await self._connect(family, to, deadline, address)
-            return await self._connect(found[-1][0], found[-1][4], deadline, address)
+            return Connection(self, await self.thread(partial(_connect, address, remaining(deadline))))
         except FumehoodError:
             raise
+        except TimeoutError:
+            raise expired() from None
         except OSError as e:
             raise ConnectionLostError(f"server {address}: {e.strerror or e}") from e
-
-    async def _connect(
-        self, family: int, to: Any, deadline: float | None, address: Address | None = None
-    ) -> Connection:
-        connection = Connection(self, sock := socket.socket(family, socket.SOCK_STREAM))
-        try:
-            sock.setblocking(False)
-            while (error := sock.connect_ex(to)) == errno.EAGAIN:  # too many wait for a unix socket
-                remaining(deadline)
-                await self.sleep(0.01)
-            if error == errno.EINPROGRESS:
-                await self.ready(sock, True, deadline)
-                error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if error:
-                raise OSError(error, os.strerror(error))
-            if address:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if address.tls:
-                    await connection.handshake(address.tls, address.host, deadline)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
 
     async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
         """Wait until a socket can be read from or, with writing, written to."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ._core import PATIENCE, Answer, Core, Request, decode, segment
+from ._core import PATIENCE, Answer, Core, Place, Request, decode
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
 from ._files import content
 from ._io import deadline_of
@@ -17,8 +17,6 @@ from ._types import JSON, Chunk, End, Event, FileInfo, Line, ProcessInfo, Result
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ._service import AsyncService
-
 
 T = TypeVar("T")
 
@@ -26,25 +24,15 @@ T = TypeVar("T")
 class AsyncProcess:
     """A command that was started."""
 
-    def __init__(self, service: AsyncService, info: ProcessInfo) -> None:
-        self._service = service
-        self._core = service._core
+    def __init__(self, sandbox: Place, info: ProcessInfo) -> None:
+        self._core = sandbox.core
+        self._at = sandbox.below("processes", info.id)
         self.info = info
-
-    @property
-    def id(self) -> str:
-        """The command's name in the server."""
-        return self.info.id
-
-    def _request(
-        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Any
-    ) -> Request:
-        path = f"processes/{segment(self.id)}"
-        return self._service._plain(method, f"{path}/{what}" if what else path, body, repeat=repeat, **query)
+        self.id = info.id  # the command's name in the server
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Wait for the command's end and return how it ended. After timeout seconds the command runs on."""
-        return Result.parse(await self._core.json(self._request("GET", "result", repeat=True), deadline_of(timeout)))
+        return Result.parse(await self._core.json(self._at.request("GET", "result"), deadline_of(timeout)))
 
     def events(self, *, stdout: int = 0, stderr: int = 0) -> AsyncEvents:
         """Iterate over the command's output, from offsets in its streams on, and finally its end.
@@ -55,31 +43,32 @@ class AsyncProcess:
 
     async def write(self, data: bytes | bytearray | memoryview | str) -> None:
         """Write to the command's standard input, which start has left open."""
-        request = self._request("POST", "stdin")
+        request = self._at.request("POST", "stdin")
         request.body, request.content = content(data), "application/octet-stream"
         await self._core.call(request)
 
     async def close_stdin(self) -> None:
         """Close the command's standard input."""
-        await self._core.call(self._request("DELETE", "stdin", repeat=True))
+        await self._core.call(self._at.request("DELETE", "stdin"))
 
     async def signal(self, signal: int) -> None:
         """Send a signal by its Linux number. It does nothing if the command has ended."""
-        await self._core.call(self._request("POST", "signal", {"signal": int(signal)}))
+        await self._at.post("signal", {"signal": int(signal)})
 
     async def resize(self, rows: int, cols: int) -> None:
         """Set the size of the command's terminal in characters."""
-        await self._core.call(self._request("POST", "resize", {"rows": rows, "cols": cols}))
+        await self._at.post("resize", {"rows": rows, "cols": cols})
 
     async def kill(self) -> None:
         """Kill the command with all its descendants, and wait until they have ended."""
-        await self._core.call(self._request("POST", "kill", {}, repeat=True))
+        await self._at.post("kill", {}, repeat=True)
 
 
 class Lines(abc.ABC, Generic[T]):
     """Iterates over an answer, each line of which stands for an item. It is a context manager, too."""
 
     last: type[Any] | None = None  # the class of the last item; None if the last line has no class of its own
+    resumes = False  # if its connection breaks, it is opened again
     _answer: Answer | None = None
     _ended = False
 
@@ -107,14 +96,30 @@ class Lines(abc.ABC, Generic[T]):
     def parse(self, line: JSON) -> T | None:
         """Return the item of a line, or None if it has none."""
 
+    def request(self) -> Request:
+        """Return the request of the lines that are still to come."""
+        return self._request
+
     async def fetch(self) -> JSON | None:
         """Return the next line, or None after the last one."""
-        if self._answer is None:
-            self._answer = await self._core.open(self._request, self._deadline)
-        line = await self._answer.line()
-        if not line and self.last:
-            raise ConnectionLostError("stream: it ended before its last line")
-        return decode(line) if line else None
+        failing = 0.0
+        while True:
+            try:
+                if self._answer is None:
+                    self._answer = await self._core.open(self.request(), self._deadline)
+                line = await self._answer.line()
+                if not line and self.last:
+                    raise ConnectionLostError("stream: it ended before its last line")
+                return decode(line) if line else None
+            except ConnectionLostError:
+                now = time.monotonic()
+                failing = failing or now
+                if not self.resumes or self._ended or now - failing > PATIENCE:
+                    raise
+                if self._answer is not None:
+                    self._answer.close()
+                self._answer = None
+                await self._core.io.sleep(0.05)
 
     async def next(self) -> T | None:
         """Return the next item, or None after the last one."""
@@ -145,30 +150,16 @@ class AsyncEvents(Lines[Event]):
     """Iterates over the events of a command."""
 
     last = End
+    resumes = True
 
     def __init__(self, process: AsyncProcess, stdout: int = 0, stderr: int = 0) -> None:
         self._process = process
-        self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
-        super().__init__(process._core, self._from_here())
+        self._offsets: dict[str, int] = {"stdout": stdout, "stderr": stderr}
+        super().__init__(process._core, self.request())
 
-    def _from_here(self) -> Request:
-        return self._process._request("GET", "events", repeat=True, **self._at)
-
-    async def fetch(self) -> JSON | None:
-        """Return the next line. A connection that breaks is opened again."""
-        failing = 0.0
-        while True:
-            try:
-                return await super().fetch()
-            except ConnectionLostError:
-                now = time.monotonic()
-                failing = failing or now
-                if self._ended or now - failing > PATIENCE:
-                    raise
-                if self._answer is not None:
-                    self._answer.close()
-                self._answer, self._request = None, self._from_here()
-                await self._core.io.sleep(0.05)
+    def request(self) -> Request:
+        """Return the request of the events that are still to come."""
+        return self._process._at.request("GET", "events", **self._offsets)
 
     def parse(self, line: JSON) -> Event | None:
         """Return the event of a line. A heartbeat is none."""
@@ -177,10 +168,10 @@ class AsyncEvents(Lines[Event]):
             return End(Result.parse(found.result))
         if found.type != "output":
             return None
-        if found.stream not in self._at:
+        if found.stream not in self._offsets:
             raise ProtocolError("event: an unknown stream")
-        skipped = found.offset - self._at[found.stream]
-        self._at[found.stream] = found.offset + len(found.data)
+        skipped = found.offset - self._offsets[found.stream]
+        self._offsets[found.stream] = found.offset + len(found.data)
         return Chunk(found.stream, found.data, found.offset, max(skipped, 0))
 
 

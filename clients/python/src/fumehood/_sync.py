@@ -10,6 +10,7 @@ from ._async import AsyncClient, AsyncSandbox
 from ._io import IO, finish
 from ._process import AsyncProcess, Lines
 from ._service import AsyncService
+from ._session import AsyncCheckpoint, AsyncRuntime, AsyncSession, Change, SessionEvent
 from ._types import Event, FileInfo, ProcessInfo, SandboxInfo, ServiceInfo
 
 if TYPE_CHECKING:
@@ -49,13 +50,23 @@ def _direct(method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U]) ->
 
 
 class _Blocking(Generic[A]):
-    """A blocking object over an asynchronous one, with which it shares everything but the I/O."""
+    """A blocking object over an asynchronous one, with which it shares everything but the I/O.
+
+    The attributes that a class declares are those of the asynchronous object.
+    """
 
     def __init__(self, over: A) -> None:
         self._async = over
 
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "", 1)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name not in vars(self._async):
+                raise AttributeError(name)
+            return getattr(self._async, name)
 
     def __enter__(self) -> Self:
         return self
@@ -92,15 +103,8 @@ class Walk(Iteration[FileInfo]):
 class Process(_Blocking[AsyncProcess]):
     """A command that was started."""
 
-    @property
-    def info(self) -> ProcessInfo:
-        """The command as it was when it was started or found."""
-        return self._async.info
-
-    @property
-    def id(self) -> str:
-        """The command's name in the server."""
-        return self._async.id
+    info: ProcessInfo  # as it was when it was started or found
+    id: str  # its name in the server
 
     events = _direct(AsyncProcess.events, Events)
     wait = _blocking(AsyncProcess.wait)
@@ -114,15 +118,8 @@ class Process(_Blocking[AsyncProcess]):
 class Service(_Blocking[AsyncService]):
     __doc__ = AsyncService.__doc__
 
-    @property
-    def name(self) -> str:
-        """The name of the service, or of the sandbox."""
-        return self._async.name
-
-    @property
-    def service_info(self) -> ServiceInfo:
-        """The service."""
-        return self._async.service_info
+    name: str  # of the service, or of the sandbox
+    service_info: ServiceInfo
 
     stream = _direct(AsyncService.stream, Stream)
     as_user = _direct(AsyncService.as_user, lambda found: Service(found))
@@ -150,15 +147,61 @@ class Sandbox(Service):
     __doc__ = AsyncSandbox.__doc__
     _async: AsyncSandbox
 
-    @property
-    def info(self) -> SandboxInfo:
-        """The sandbox."""
-        return self._async.info
+    info: SandboxInfo
 
     __exit__ = _blocking(AsyncSandbox.__aexit__)
     service = _direct(AsyncSandbox.service, Service)
     close = _blocking(AsyncSandbox.close)
+    renew = _blocking(AsyncSandbox.renew)
     logs = _blocking(AsyncSandbox.logs)
+
+
+class Checkpoint(_Blocking[AsyncCheckpoint]):
+    __doc__ = AsyncCheckpoint.__doc__
+    number: int  # starts at 1
+    snapshot: str
+    archive: str
+    changes: tuple[Change, ...]
+
+    save = _blocking(AsyncCheckpoint.save)
+
+
+class SessionStream(Iteration[SessionEvent]):
+    """Runs a command of a session and iterates over its events. Leaving it early kills the command."""
+
+
+class Runtime(_Blocking[AsyncRuntime]):
+    __doc__ = AsyncRuntime.__doc__
+
+    id: str  # its name in the server, also as a sandbox
+
+    @property
+    def service(self) -> Service:
+        """The container, for files and further commands."""
+        return Service(self._async.service)
+
+    __exit__ = _blocking(AsyncRuntime.__aexit__)
+    execute = _blocking(AsyncRuntime.execute)
+    stream = _direct(AsyncRuntime.stream, SessionStream)
+    poll = _blocking(AsyncRuntime.poll)
+    kill = _blocking(AsyncRuntime.kill)
+    cleanup = _blocking(AsyncRuntime.cleanup)
+
+
+class Session(_Blocking[AsyncSession]):
+    __doc__ = AsyncSession.__doc__
+
+    id: str  # its name in the server
+    workspace: str  # the path of the private copy on the server's machine
+
+    __exit__ = _blocking(AsyncSession.__aexit__)
+    spawn = _wrapping(AsyncSession.spawn, Runtime)
+    exec = _blocking(AsyncSession.exec)
+    checkpoint = _wrapping(AsyncSession.checkpoint, Checkpoint)
+    reset = _blocking(AsyncSession.reset)
+    read_files = _blocking(AsyncSession.read_files)
+    resolve = _blocking(AsyncSession.resolve)
+    close = _blocking(AsyncSession.close)
 
 
 def _constructor(
@@ -184,6 +227,7 @@ class Client(_Blocking[AsyncClient]):
     connect = _blocking(AsyncClient.connect)
     start = _wrapping(AsyncClient.start, Sandbox)
     prepare = _blocking(AsyncClient.prepare)
+    open_session = _wrapping(AsyncClient.open_session, Session)
     sandboxes = _blocking(AsyncClient.sandboxes)
     get = _wrapping(AsyncClient.get, Sandbox)
     close = _blocking(AsyncClient.close)

@@ -85,14 +85,15 @@ def parse_all(kind: type[D], items: object) -> list[D]:
 _Reader = tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]
 _READERS: dict[Any, _Reader] = {
     str: (str, str, None),
+    Any: (object, lambda: None, None),
     int: (int, int, None),
     bool: (bool, bool, None),
     float: (float, float, float),
     bytes: (str, bytes, parse_bytes),
     JSON: (dict, dict, None),
     Seconds: (float, float, lambda ms: ms / 1000),
-    datetime | None: (str, lambda: None, parse_time),
-    FumehoodError | None: (dict, lambda: None, from_json),
+    datetime: (str, lambda: None, parse_time),
+    FumehoodError: (dict, lambda: None, from_json),
     tuple[str, ...]: (list, tuple, lambda items: tuple(map(str, items))),
     Sequence[str]: (list, tuple, lambda items: tuple(map(str, items))),
     Mapping[str, str]: (dict, dict, lambda found: {key: str(value) for key, value in found.items()}),
@@ -123,8 +124,8 @@ def _reader(hint: Any) -> _Reader:
         item = get_args(hint)[0]
         return list, tuple, lambda items: tuple(parse_all(item, items))
     if type(None) in get_args(hint):
-        item = get_args(hint)[0]
-        return dict, lambda: None, item.parse
+        kind, _, convert = _reader(get_args(hint)[0])
+        return kind, lambda: None, convert
     none = hint.parse({})  # it cannot be changed
     return dict, lambda: none, hint.parse
 
@@ -368,6 +369,7 @@ class Line(Data):
     stream: StreamName = "stdout"
     data: bytes = b""
     offset: int = 0
+    phase: Literal["setup", "command"] = "command"
     result: JSON = field(default_factory=dict)
     error: FumehoodError | None = None
 
@@ -379,6 +381,30 @@ class Hello(Data):
     address: str = ""
     version: str = ""
     api: int = 0
+
+
+@dataclass(frozen=True)
+class Progress(Data):
+    """A step in the pull or the build of an image."""
+
+    image: str  # reference of the image, or name of the build
+    status: str = ""
+    layer: str = ""  # of a pull; empty for the image as a whole
+    current: int = 0  # bytes of the layer
+    total: int = 0  # bytes of the layer; 0 if unknown
+    build: bool = False  # status is a step of a build that has begun
+
+
+@dataclass(frozen=True)
+class Prepared(Data):
+    """The ids of images by service."""
+
+    images: Mapping[str, str]
+
+
+def ports_of(given: Sequence[Port | int]) -> list[Port]:
+    """Return ports, of which some may be numbers."""
+    return [Port(each) if isinstance(each, int) else each for each in given]
 
 
 def millis(seconds: float) -> float:
