@@ -116,9 +116,7 @@ class Lines(abc.ABC, Generic[T]):
                 failing = failing or now
                 if not self.resumes or self._ended or now - failing > PATIENCE:
                     raise
-                if self._answer is not None:
-                    self._answer.close()
-                self._answer = None
+                self._drop()
                 await self._core.io.sleep(0.05)
 
     async def next(self) -> T | None:
@@ -126,6 +124,7 @@ class Lines(abc.ABC, Generic[T]):
         try:
             while not self._ended and (line := await self.fetch()) is not None:
                 if line.get("type") == "error":
+                    self._drop()
                     raise from_json(line.get("error"))
                 item = self.parse(line)
                 if self.last and isinstance(item, self.last):
@@ -142,8 +141,12 @@ class Lines(abc.ABC, Generic[T]):
     async def close(self) -> None:
         """End the iteration."""
         self._ended = True
-        if self._answer is not None:
-            self._answer.close()
+        self._drop()
+
+    def _drop(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.close()
 
 
 class AsyncEvents(Lines[Event]):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ._core import Place, decode
+from ._core import CANCEL, Place, decode
+from ._errors import FumehoodError
 from ._files import Target, content
 from ._process import Lines
 from ._service import AsyncService, known, time_limit
@@ -312,7 +315,7 @@ class AsyncRuntime:
 
         The options are those of execute, without stdin. Leaving the iteration early kills the command.
         """
-        return AsyncSessionStream(self._at.core, self._at.request("POST", "stream", _execution(command, options)))
+        return AsyncSessionStream(self._at, _execution(command, options))
 
     async def poll(self) -> int | None:
         """Return the exit code of the last command that ended: None while one runs, and before the first."""
@@ -331,6 +334,23 @@ class AsyncSessionStream(Lines[SessionEvent]):
     """Runs a command of a session and iterates over its events. Leaving it early kills the command."""
 
     last = SessionEnd
+
+    def __init__(self, runtime: Place, command: JSON) -> None:
+        super().__init__(runtime.core, runtime.request("POST", "stream", command))
+        self._runtime = runtime
+
+    async def close(self) -> None:
+        """End the iteration. A command that still runs is killed; then the runtime can run the next one."""
+        running = self._answer is not None and not self._ended
+        await super().close()
+        if running:
+            await self._core.io.shielded(self._wait)
+
+    async def _wait(self) -> None:
+        deadline = time.monotonic() + CANCEL
+        with contextlib.suppress(FumehoodError):
+            while time.monotonic() < deadline and (await self._runtime.get()).get("exit_code") is None:
+                await self._core.io.sleep(0.02)
 
     def parse(self, line: JSON) -> SessionEvent | None:
         """Return the event of a line. A heartbeat is none."""
