@@ -176,7 +176,7 @@ class TestRequests(unittest.TestCase):
         with opened.spawn().stream("true") as events:
             first, last = events
         assert isinstance(first, SessionChunk) and isinstance(last, SessionEnd)
-        self.assertEqual((first, first.text), (SessionChunk("setup", "stderr", b"a"), "a"))
+        self.assertEqual((first, first.text), (SessionChunk("stderr", b"a", "setup"), "a"))
         self.assertEqual(last.result.exit_code, 3)
         self.assertIsNone(server.keys[-1])
         for body, kind in (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ._errors import ConfigError
 from ._io import IO, Stop, Work, expired, remaining
@@ -45,9 +44,6 @@ class AsyncioIO(IO):
 
     async def thread(self, work: Callable[[], T]) -> T:
         return await self._running().run_in_executor(None, work)
-
-    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        return asyncio.Lock()
 
     def _run(self, work: Work) -> asyncio.Task[None]:
         task = self._running().create_task(work())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import ssl
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from ._aio import running_io
-from ._core import Core, Place, Request, decode, encode, segment
+from ._core import Core, Place, Request, decode
 from ._errors import ConfigError, UnavailableError, VersionError
 from ._files import content
 from ._io import IO, Address, deadline_of, parse_address, remaining
@@ -30,15 +29,9 @@ from ._types import (
     ServiceInfo,
     millis,
     parse_all,
-    ports_of,
     without_zeros,
 )
 from ._version import API, __version__
-
-
-def _project(compose: Compose | str | None) -> Compose | None:
-    """Return a Compose project, which may be given as the text of a file."""
-    return Compose(content=compose) if isinstance(compose, str) else compose
 
 
 class AsyncClient:
@@ -79,7 +72,7 @@ class AsyncClient:
         self._timeout = timeout
         self._opened: Core | None = None
         self._io: IO | None = None
-        self._opening: contextlib.AbstractAsyncContextManager[Any] | None = None
+        self._opening = threading.Lock()
         self._closed = False
 
     async def __aenter__(self) -> AsyncClient:
@@ -99,17 +92,16 @@ class AsyncClient:
             return core
         if self._closed:
             raise UnavailableError("client: closed")
-        if self._io is None or self._opening is None:
-            self._use(running_io())
-        assert self._io and self._opening
-        async with self._opening:
+        io = self._io = self._io or running_io()
+        async with io.holding(self._opening):
             if self._opened is None:
-                self._opened = await self._open(self._io)
+                self._opened = await self._open(io)
             return self._opened
 
-    def _use(self, io: IO) -> None:
-        """Set the I/O of the client."""
-        self._io, self._opening = io, io.lock()
+    async def _place(self, deadline: float | None = None) -> Place:
+        """Return where all requests with the client's lease are."""
+        core = await self._core()
+        return Place(core, await core.lease(deadline), "/v1")
 
     async def _open(self, io: IO) -> Core:
         hello = None
@@ -167,21 +159,21 @@ class AsyncClient:
         name of a network. A sandbox with keep stays for ttl seconds, also when the client is closed.
         images are those of prepare. With progress, they are prepared first. timeout limits the start.
         """
-        core = await self._core()
         deadline = deadline_of(timeout)
+        place = await self._place(deadline)
         if progress and not images:
             images = await self.prepare(image, compose=compose, progress=progress, timeout=remaining(deadline))
         spec = without_zeros(
             name=name,
             image=image,
-            compose=_project(compose),
+            compose=Compose(compose) if isinstance(compose, str) else compose,
             images=images,
             env=env,
             user=user,
             dir=cwd,
             network={"mode": network} if network else None,
             runtime=runtime,
-            ports=ports_of(ports),
+            ports=[Port(port) if isinstance(port, int) else port for port in ports],
             limits=limits,
             mounts=mounts,
             labels=labels,
@@ -189,9 +181,7 @@ class AsyncClient:
             keep=keep,
             ttl_ms=millis(ttl),
         )
-        request = Request("POST", "/v1/sandboxes", body=encode(spec))
-        started = await core.keyed(request, deadline)
-        return AsyncSandbox(core, request.lease, started)
+        return AsyncSandbox(place, await place.run("sandboxes", spec, deadline))
 
     async def prepare(
         self,
@@ -205,10 +195,10 @@ class AsyncClient:
 
         A start with these images pulls and builds nothing. progress is called with each step.
         """
-        core, deadline = await self._core(), deadline_of(timeout)
-        body = encode(without_zeros(image=image, compose=_project(compose)))
-        request = Request("POST", "/v1/images", body=body, lease=await core.lease(deadline), repeat=True)
-        async with Preparation(core, request, deadline) as steps:
+        deadline = deadline_of(timeout)
+        place = await self._place(deadline)
+        body = without_zeros(image=image, compose=Compose(compose) if isinstance(compose, str) else compose)
+        async with Preparation(place.core, place.request("POST", "images", body), deadline) as steps:
             while not isinstance(step := await steps.next(), Prepared):
                 if step and progress:
                     progress(step)
@@ -238,7 +228,8 @@ class AsyncClient:
         inputs are written into the workspace first. huid and hgid are the user and group of evaluations whose spec
         names none. allow_read are paths outside the spec's folder that it may read.
         """
-        core = await self._core()
+        deadline = deadline_of(timeout)
+        place = await self._place(deadline)
         body = without_zeros(
             **environment_of(environment),
             workspace=absolute(workspace),
@@ -253,22 +244,17 @@ class AsyncClient:
             allow_read=[absolute(each) for each in allow_read],
             allow_unsafe=allow_unsafe,
         )
-        request = Request("POST", "/v1/sessions", body=encode(body))
-        opened = await core.keyed(request, deadline_of(timeout))
-        return AsyncSession(Place(core, request.lease, "/v1").below("sessions", str(opened.get("id"))), opened)
+        opened = await place.run("sessions", body, deadline)
+        return AsyncSession(place.below("sessions", str(opened.get("id"))), opened)
 
     async def sandboxes(self) -> list[SandboxInfo]:
         """List the sandboxes of this client and the kept ones."""
-        core = await self._core()
-        found = await core.json(Request("GET", "/v1/sandboxes", lease=await core.lease()))
-        return parse_all(SandboxInfo, found.get("sandboxes"))
+        return parse_all(SandboxInfo, (await (await self._place()).get("sandboxes")).get("sandboxes"))
 
     async def get(self, name: str) -> AsyncSandbox:
         """Return a sandbox by its name: one of this client, or a kept one."""
-        core = await self._core()
-        lease = await core.lease()
-        found = await core.json(Request("GET", f"/v1/sandboxes/{segment(name)}", lease=lease))
-        return AsyncSandbox(core, lease, found)
+        place = await self._place()
+        return AsyncSandbox(place, await place.below("sandboxes", name).get())
 
 
 class Preparation(Lines[Progress | Prepared]):
@@ -287,10 +273,11 @@ class Preparation(Lines[Progress | Prepared]):
 class AsyncSandbox(AsyncService):
     """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
 
-    def __init__(self, core: Core, lease: str, found: JSON) -> None:
+    def __init__(self, place: Place, found: JSON) -> None:
         info = SandboxInfo.parse(found)
-        sandbox = Place(core, lease, "/v1").below("sandboxes", info.id)
-        super().__init__(sandbox, info.services[0] if info.services else ServiceInfo("default"))
+        super().__init__(
+            place.below("sandboxes", info.id), info.services[0] if info.services else ServiceInfo("default")
+        )
         self.info = info
         self.name = info.name
 

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -32,10 +33,9 @@ MAX_LINE = 64 << 20  # bytes of a line of a stream
 MAX_ERROR = 1 << 20  # bytes of an error's body
 IDLE = 64  # connections that are kept open without a use
 PATIENCE = 5.0  # seconds for which a lost call is repeated: as long as a lease outlives its connection
+PAUSE = 0.1  # seconds between repeats, of which the first comes at once
 CANCEL = 5.0  # seconds that the cancellation of a call may take
 ACKNOWLEDGED = 32  # keys that one request acknowledges
-
-_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each repeat; the last one goes on
 
 Value = str | int | bool | None
 
@@ -103,9 +103,8 @@ def decode(data: bytes) -> JSON:
 class Answer:
     """An answer whose body is still arriving."""
 
-    def __init__(self, core: Core, connection: Connection, head: _http.Head, reusable: bool) -> None:
+    def __init__(self, core: Core, connection: Connection, head: _http.Head) -> None:
         self._core = core
-        self._reusable = reusable
         self._connection: Connection | None = connection
         self._left = b""  # the part of a line that has arrived
         self.head = head
@@ -122,7 +121,7 @@ class Answer:
             raise
         if not piece:
             self._connection = None
-            self._core.give(connection, self._reusable)
+            self._core.give(connection)
         return piece
 
     async def all(self, limit: int = MAX_ANSWER) -> bytes:
@@ -174,7 +173,7 @@ class Core:
         if token:
             self._common.append(("Authorization", f"Bearer {token}"))
         self._keys, self._counter = secrets.token_hex(8), itertools.count(1)
-        self._opening = io.lock()
+        self._opening = threading.Lock()
         self._lease = ""
         self._holder: Stop | None = None
         self._holding: Answer | None = None
@@ -196,9 +195,9 @@ class Core:
             while True:
                 self._idle.pop().close()
 
-    def give(self, connection: Connection, reusable: bool) -> None:
+    def give(self, connection: Connection) -> None:
         """Take back a connection whose answer has been read."""
-        if reusable and connection.reusable and not self._closed and len(self._idle) < IDLE:
+        if connection.reusable and not self._closed and len(self._idle) < IDLE:
             self._idle.append(connection)
         else:
             connection.close()
@@ -226,7 +225,7 @@ class Core:
     async def _repeat(self, request: Request, deadline: float | None, whole: bool) -> tuple[Answer, bytes]:
         """Send a request, and again if the connection breaks and it may be repeated."""
         self.check()
-        attempt, failing = 0, 0.0
+        failing = 0.0  # when the failures began
         while True:
             began = time.monotonic()
             try:
@@ -234,15 +233,14 @@ class Core:
                 return answer, await answer.all() if whole else b""
             except errors.ConnectionLostError as e:
                 now = time.monotonic()
-                if attempt == 0 or now - began > PATIENCE:
-                    attempt, failing = 0, now
+                pause = PAUSE if failing and now - began < PATIENCE else 0.0
+                failing = failing if pause else now
                 if self.server is not None and self.server.ended:
                     raise errors.UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
                 self._close_idle()  # they broke as well, if the server was restarted
                 if not request.repeatable or now - failing > PATIENCE:
                     raise
-                await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
-                attempt += 1
+                await self.io.sleep(pause)
                 log.debug("repeating %s %s: %s", request.method, request.path, e)
 
     async def json(self, request: Request, deadline: float | None = None) -> JSON:
@@ -301,7 +299,7 @@ class Core:
         except errors.ConnectionLostError as e:
             broken = e  # the server may have refused the body, and said so
         try:
-            return Answer(self, connection, await connection.head(), reusable=broken is None)
+            return Answer(self, connection, await connection.head(keep=broken is None))
         except errors.ConnectionLostError as e:
             raise broken or e from e
 
@@ -359,7 +357,7 @@ class Core:
         lease = self._lease  # another thread may change it
         if lease:
             return lease
-        async with self._opening:
+        async with self.io.holding(self._opening):
             lease = self._lease
             if lease:
                 return lease
@@ -371,23 +369,19 @@ class Core:
 
     async def _hold(self, lease: str) -> None:
         """Hold the lease by an open connection until the client is closed or the lease is gone."""
-        attempt = 0
         while self._lease == lease:
             try:
-                answer = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold"))
-                self._holding = answer
-                attempt = 0
-                while await answer.read():
+                self._holding = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold"))
+                while await self._holding.read():
                     pass
-            except (errors.ConnectionLostError, errors.ProtocolError):
-                pass
+            except (errors.ConnectionLostError, errors.ProtocolError) as e:
+                log.debug("holding the lease: %s", e)
             except errors.FumehoodError as e:
                 if self._lease == lease:
                     log.warning("the lease is gone, and with it its sandboxes: %s", e)
                     self._lease = ""  # the next sandbox opens another
                 return
-            await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
-            attempt += 1
+            await self.io.sleep(PAUSE)
 
     async def close(self) -> None:
         """End the lease, which removes its sandboxes, close the connections, and stop a server of our own."""
@@ -446,9 +440,9 @@ class Place:
         request.repeat = repeat
         return await self.core.call(request)
 
-    async def run(self, what: str, body: JSON) -> JSON:
+    async def run(self, what: str, body: JSON, deadline: float | None = None) -> JSON:
         """Send a POST that runs once, and return the JSON object of its answer."""
-        return await self.core.keyed(self.request("POST", what, body))
+        return await self.core.keyed(self.request("POST", what, body), deadline)
 
     async def remove(self, **query: Value) -> None:
         """Remove what is here, if it still is."""

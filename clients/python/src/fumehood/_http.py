@@ -85,8 +85,8 @@ class Reader(abc.ABC):
             raise ProtocolError("response: the one before has not been read to its end")
         self._finished, self._bodiless, self._deadline = False, method == "HEAD", deadline
 
-    async def head(self) -> Head:
-        """Return the head of the response."""
+    async def head(self, keep: bool = True) -> Head:
+        """Return the head of the response. keep is whether the connection can carry another one."""
         for _ in range(MAX_INFORMATIONAL + 1):
             line, _, rest = (await self._until(b"\r\n\r\n", MAX_HEAD)).partition(b"\r\n")
             match = _STATUS.fullmatch(line)
@@ -94,7 +94,7 @@ class Reader(abc.ABC):
                 raise ProtocolError(f"response: invalid status line {line[:80]!r}")
             answer = Head(int(match[1]), _fields(rest))
             if answer.status >= 200:
-                self._frame(answer)
+                self._frame(answer, keep)
                 return answer
             if answer.status == 101:
                 break
@@ -150,11 +150,11 @@ class Reader(abc.ABC):
             _fields(trailer)
         raise ProtocolError(f"response: it has more than {MAX_FIELDS} trailers")
 
-    def _frame(self, answer: Head) -> None:
+    def _frame(self, answer: Head, keep: bool) -> None:
         """Decide how long the body is."""
         coding, length = answer.fields.get("transfer-encoding"), answer.fields.get("content-length")
         options = answer.fields.get("connection", "")
-        self._keep = not options or "close" not in {t.strip().lower() for t in options.split(",")}
+        self._keep = keep and (not options or "close" not in {t.strip().lower() for t in options.split(",")})
         self._chunked, self._left, self._between = False, 0, False
         if coding is not None and length is not None:
             raise ProtocolError("response: it has both a length and a transfer coding")

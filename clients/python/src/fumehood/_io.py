@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -235,9 +235,15 @@ class IO:
         """Run a function that blocks."""
         return work()
 
-    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """Return a lock."""
-        return _Lock()
+    @contextlib.asynccontextmanager
+    async def holding(self, lock: threading.Lock) -> AsyncIterator[None]:
+        """Hold a lock, for which threads or tasks wait."""
+        while not lock.acquire(blocking=False):
+            await self.sleep(0.002)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def spawn(self, work: Work) -> Stop:
         """Run work in the background. It handles its errors itself."""
@@ -253,14 +259,3 @@ class IO:
     async def shielded(self, work: Work) -> None:
         """Run work to its end even if the caller is canceled."""
         await work()
-
-
-class _Lock:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    async def __aenter__(self) -> None:
-        self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()

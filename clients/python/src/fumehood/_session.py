@@ -20,17 +20,15 @@ from ._service import AsyncService, known, time_limit
 from ._types import (
     JSON,
     Data,
+    Ended,
     Line,
     Mount,
-    Outcome,
     Output,
     Port,
     Seconds,
     ServiceInfo,
-    StreamName,
-    Usage,
+    Written,
     parse_bytes,
-    ports_of,
     without_zeros,
 )
 
@@ -110,45 +108,22 @@ class AsyncCheckpoint(Data):
 
 
 @dataclass(frozen=True)
-class SessionResult(Data):
-    """How a command of a session ended, with the output of the command and of its setup."""
+class SessionResult(Ended):
+    """How a command of a session ended, with the output of the command and of its setup. usage is that of both."""
 
-    outcome: Outcome
-    exit_code: int
-    signal: int = 0
-    reason: str = ""
-    leaked: bool = False  # some of its processes may still run
-    setup_ended: bool = False  # the script ended in its setup, before the command began
-    usage: Usage = field(default_factory=Usage)  # with the setup's
+    setup_ended: bool = False  # the script ended in its setup, before the command began: all output is the setup's
     elapsed: Seconds = 0.0  # with the setup
     stdout: Output = field(default_factory=Output)
     stderr: Output = field(default_factory=Output)
     setup_stdout: Output = field(default_factory=Output)
     setup_stderr: Output = field(default_factory=Output)
 
-    @property
-    def success(self) -> bool:
-        """Whether the command itself exited with code 0."""
-        return self.outcome == "exited" and self.exit_code == 0 and not self.setup_ended
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether a time limit ended it: the command's or, with setup_ended, the setup's."""
-        return self.outcome == "timed-out"
-
 
 @dataclass(frozen=True)
-class SessionChunk:
+class SessionChunk(Written):
     """Output of a running command or its setup."""
 
     phase: Phase
-    stream: StreamName
-    data: bytes
-
-    @property
-    def text(self) -> str:
-        """The data as text; a character may be cut in two by its ends."""
-        return self.data.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -239,7 +214,9 @@ class AsyncSession:
         - setup: shell text that runs after the spec's setup. disable_setup runs none.
         """
         given = known(SpawnOptions, options)
-        body = without_zeros(ports=ports_of(given.pop("ports", ())), **given)
+        body = without_zeros(
+            ports=[Port(port) if isinstance(port, int) else port for port in given.pop("ports", ())], **given
+        )
         return AsyncRuntime(self._at, RuntimeInfo.parse(await self._at.run("runtimes", body)))
 
     async def exec(
@@ -357,4 +334,4 @@ class AsyncSessionStream(Lines[SessionEvent]):
         found = Line.parse(line)
         if found.type == "end":
             return SessionEnd(SessionResult.parse(found.result))
-        return SessionChunk(found.phase, found.stream, found.data) if found.type == "output" else None
+        return SessionChunk(found.stream, found.data, found.phase) if found.type == "output" else None

@@ -217,7 +217,7 @@ class Client(_Blocking[AsyncClient]):
     @_constructor(AsyncClient.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(AsyncClient(*args, **kwargs))
-        self._async._use(IO())
+        self._async._io = IO()
 
     def __enter__(self) -> Self:
         self.connect()

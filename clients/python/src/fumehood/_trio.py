@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -30,9 +29,6 @@ class TrioIO(IO):
 
     async def thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work)
-
-    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        return trio.Lock()
 
     def spawn(self, work: Work) -> Stop:
         scope, done = trio.CancelScope(), trio.Event()

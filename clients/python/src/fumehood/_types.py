@@ -182,20 +182,15 @@ class Usage(Data):
 
 
 @dataclass(frozen=True)
-class Result(Data):
-    """How a command ended. A program's failure is a value, never an exception."""
+class Ended(Data):
+    """How a program ended. Its failure is a value, never an exception."""
 
     outcome: Outcome
     exit_code: int  # the program's own; 128+n for signal n; -1 if timed out or lost
     signal: int = 0  # if the outcome is signaled
-    stdout: Output = field(default_factory=Output)
-    stderr: Output = field(default_factory=Output)  # empty with a terminal
-    started: datetime | None = None
-    duration: Seconds = 0.0
     reason: str = ""  # why the outcome is lost, or that the caller killed it
-    caused_inside: bool = False  # code in the sandbox caused the loss
-    usage: Usage = field(default_factory=Usage)
     leaked: bool = False  # some of its processes may still run
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def success(self) -> bool:
@@ -204,23 +199,40 @@ class Result(Data):
 
     @property
     def timed_out(self) -> bool:
-        """Whether the command's timeout ended it."""
+        """Whether a time limit ended it."""
         return self.outcome == "timed-out"
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Output of a running command. offset is its position in the stream; bytes before it may have been skipped."""
+class Result(Ended):
+    """How a command ended."""
+
+    stdout: Output = field(default_factory=Output)
+    stderr: Output = field(default_factory=Output)  # empty with a terminal
+    started: datetime | None = None
+    duration: Seconds = 0.0
+    caused_inside: bool = False  # code in the sandbox caused the loss
+
+
+@dataclass(frozen=True)
+class Written:
+    """Output of a running program."""
 
     stream: StreamName
     data: bytes
-    offset: int = 0
-    skipped: int = 0
 
     @property
     def text(self) -> str:
         """The data as text; a character may be cut in two by its ends."""
         return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Chunk(Written):
+    """Output of a running command. offset is its position in the stream; bytes before it may have been skipped."""
+
+    offset: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -400,11 +412,6 @@ class Prepared(Data):
     """The ids of images by service."""
 
     images: Mapping[str, str]
-
-
-def ports_of(given: Sequence[Port | int]) -> list[Port]:
-    """Return ports, of which some may be numbers."""
-    return [Port(each) if isinstance(each, int) else each for each in given]
 
 
 def millis(seconds: float) -> float:
