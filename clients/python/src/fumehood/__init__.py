@@ -11,8 +11,8 @@ AsyncClient has the same methods for asyncio and trio. A program's end is a valu
 exceptions, see FumehoodError.
 """
 
-from ._async import AsyncClient as AsyncClient
-from ._async import AsyncSandbox as AsyncSandbox
+from ._client import AsyncClient as AsyncClient
+from ._client import Client as Client
 from ._errors import BrokenError as BrokenError
 from ._errors import CanceledError as CanceledError
 from ._errors import ConfigError as ConfigError
@@ -44,10 +44,10 @@ from ._process import AsyncEvents as AsyncEvents
 from ._process import AsyncProcess as AsyncProcess
 from ._process import AsyncStream as AsyncStream
 from ._process import AsyncWalk as AsyncWalk
+from ._service import AsyncSandbox as AsyncSandbox
 from ._service import AsyncService as AsyncService
 from ._service import CommandOptions as CommandOptions
 from ._service import Stdin as Stdin
-from ._sync import Client as Client
 from ._sync import Events as Events
 from ._sync import Process as Process
 from ._sync import Sandbox as Sandbox

@@ -103,11 +103,11 @@ def decode(data: bytes) -> JSON:
 class Answer:
     """An answer whose body is still arriving."""
 
-    def __init__(self, core: Core, connection: Connection, head: _http.Head) -> None:
+    def __init__(self, core: Core, connection: Connection, status: int) -> None:
         self._core = core
         self._connection: Connection | None = connection
         self._left = b""  # the part of a line that has arrived
-        self.head = head
+        self.status = status
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, or none at its end."""
@@ -280,7 +280,7 @@ class Core:
             connection.close()
             self._received.extend(received)
             raise
-        if answer.head.status >= 300:
+        if answer.status >= 300:
             raise await self._failure(answer)
         return answer
 
@@ -319,7 +319,7 @@ class Core:
 
     async def _failure(self, answer: Answer) -> errors.FumehoodError:
         """Return the error that an answer of failure describes."""
-        status = answer.head.status
+        status = answer.status
         try:
             body = decode(await answer.all(MAX_ERROR))
         except (errors.ProtocolError, errors.TooLargeError):

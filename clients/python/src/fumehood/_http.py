@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ._errors import ConnectionLostError, ProtocolError
 
@@ -45,14 +44,6 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
-@dataclass
-class Head:
-    """The head of a response. Names of fields are in lower case."""
-
-    status: int
-    fields: dict[str, str] = field(default_factory=dict)
-
-
 class Reader(abc.ABC):
     """Reads responses from one connection, one after the other: for each begin, head, then read until it is empty.
 
@@ -85,20 +76,20 @@ class Reader(abc.ABC):
             raise ProtocolError("response: the one before has not been read to its end")
         self._finished, self._bodiless, self._deadline = False, method == "HEAD", deadline
 
-    async def head(self, keep: bool = True) -> Head:
-        """Return the head of the response. keep is whether the connection can carry another one."""
+    async def head(self, keep: bool = True) -> int:
+        """Return the status of the response. keep is whether the connection can carry another one."""
         for _ in range(MAX_INFORMATIONAL + 1):
             line, _, rest = (await self._until(b"\r\n\r\n", MAX_HEAD)).partition(b"\r\n")
             match = _STATUS.fullmatch(line)
             if not match:
                 raise ProtocolError(f"response: invalid status line {line[:80]!r}")
-            answer = Head(int(match[1]), _fields(rest))
-            if answer.status >= 200:
-                self._frame(answer, keep)
-                return answer
-            if answer.status == 101:
+            status, fields = int(match[1]), _fields(rest)
+            if status >= 200:
+                self._frame(status, fields, keep)
+                return status
+            if status == 101:
                 break
-        raise ProtocolError(f"response: unexpected status {answer.status}")
+        raise ProtocolError(f"response: unexpected status {status}")
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, none at its end."""
@@ -150,10 +141,10 @@ class Reader(abc.ABC):
             _fields(trailer)
         raise ProtocolError(f"response: it has more than {MAX_FIELDS} trailers")
 
-    def _frame(self, answer: Head, keep: bool) -> None:
+    def _frame(self, status: int, fields: dict[str, str], keep: bool) -> None:
         """Decide how long the body is."""
-        coding, length = answer.fields.get("transfer-encoding"), answer.fields.get("content-length")
-        options = answer.fields.get("connection", "")
+        coding, length = fields.get("transfer-encoding"), fields.get("content-length")
+        options = fields.get("connection", "")
         self._keep = keep and (not options or "close" not in {t.strip().lower() for t in options.split(",")})
         self._chunked, self._left, self._between = False, 0, False
         if coding is not None and length is not None:
@@ -162,7 +153,7 @@ class Reader(abc.ABC):
             raise ProtocolError(f"response: invalid length {length[:40]!r}")
         if coding is not None and coding.lower() != "chunked":
             raise ProtocolError(f"response: unknown transfer coding {coding[:40]!r}")
-        if self._bodiless or answer.status in (204, 304):
+        if self._bodiless or status in (204, 304):
             return
         if coding is None and length is None:
             raise ProtocolError("response: it has neither a length nor a transfer coding")

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from ._errors import ConfigError, InfrastructureError, RequestTimeoutError
 
+Env = Mapping[str, str] | None
 START = 30.0  # seconds that a server may take to start
 STOP = 15.0  # seconds that a server may take to remove what it started
 _MAX_LINE = 64 << 10
@@ -92,13 +93,7 @@ def _installed() -> list[Path]:
 class Server:
     """A server that this process has started. It ends, with all that it started, when its standard input closes."""
 
-    def __init__(
-        self,
-        binary: str = "",
-        arguments: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-        timeout: float = START,
-    ) -> None:
+    def __init__(self, binary: str, arguments: Sequence[str] = (), env: Env = None, timeout: float = START) -> None:
         wanted = server_log.getEffectiveLevel()
         level = "debug" if wanted <= logging.DEBUG else "info" if wanted <= logging.INFO else "warn"
         flags = ["--stdio", "--log-format", "json", "--log-level", level]

@@ -1,4 +1,4 @@
-"""One service of a sandbox: commands and files."""
+"""Sandboxes and their services: commands and files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from ._core import Place, Request
+from ._core import Place, Request, decode
 from ._errors import ConfigError
 from ._files import Source, Target, content, read_all, reading
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
@@ -17,6 +17,7 @@ from ._types import (
     ProcessInfo,
     Result,
     Rlimits,
+    SandboxInfo,
     ServiceInfo,
     millis,
     parse_all,
@@ -231,3 +232,43 @@ class AsyncService:
     def as_user(self, user: str) -> AsyncService:
         """Return the same service for another of its users, for commands and files."""
         return AsyncService(self._sandbox, self.service_info, user)
+
+
+class AsyncSandbox(AsyncService):
+    """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
+
+    def __init__(self, place: Place, found: JSON) -> None:
+        info = SandboxInfo.parse(found)
+        super().__init__(
+            place.below("sandboxes", info.id), info.services[0] if info.services else ServiceInfo("default")
+        )
+        self.info = info
+        self.name = info.name
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.info.kept:
+            await self._core.io.shielded(self.close)
+
+    def service(self, name: str) -> AsyncService:
+        """Return a service of the sandbox."""
+        for info in self.info.services:
+            if info.name == name:
+                return AsyncService(self._sandbox, info)
+        names = ", ".join(info.name for info in self.info.services)
+        raise ConfigError(f"service: none is named {name!r}", hint=f"there are {names}")
+
+    async def close(self) -> None:
+        """Kill everything that runs in the sandbox and remove it, also a kept one. It may be called again."""
+        await self._sandbox.remove()
+
+    async def renew(self, ttl: float) -> None:
+        """Let a kept sandbox stay for ttl seconds from now, if that is longer than before."""
+        renewed = await self._sandbox.post("renew", {"ttl_ms": millis(ttl)}, repeat=True)
+        self.info = SandboxInfo.parse(decode(renewed))
+
+    async def logs(self) -> bytes:
+        """Return what the main program of a kept sandbox has written."""
+        return await self._core.call(self._at.request("GET", "logs"))

@@ -1,21 +1,25 @@
-"""The client for asyncio and trio. The blocking client, in _sync, wraps it over blocking I/O."""
+"""The client for asyncio and trio, and the one that blocks."""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from ._aio import running_io
-from ._core import Core, Place, Request, decode
+from ._core import Core, Place, Request
 from ._errors import ConfigError, UnavailableError, VersionError
 from ._files import content
 from ._io import IO, Address, deadline_of, parse_address, remaining
 from ._launch import START, Server
 from ._process import Lines
-from ._service import AsyncService
-from ._session import Asset, AsyncSession, Environment, Input, Kind, StrPath, WorkspaceLimits, absolute, environment_of
+from ._service import AsyncSandbox
+from ._sync import Blocking, Sandbox, blocking, wrapping
 from ._types import (
     JSON,
     Compose,
@@ -26,12 +30,29 @@ from ._types import (
     Prepared,
     Progress,
     SandboxInfo,
-    ServiceInfo,
     millis,
     parse_all,
     without_zeros,
 )
 from ._version import API, __version__
+from .session import Asset, AsyncSession, Input, Session, WorkspaceLimits
+
+P = ParamSpec("P")
+Kind = Literal["agent", "evaluation"]
+StrPath = str | os.PathLike[str]
+Environment = Mapping[str, Any] | str | os.PathLike[str]  # a spec, its text in YAML or JSON, or a Path of the server
+
+
+def absolute(path: StrPath | None) -> str:
+    """Return an absolute path of the server's machine."""
+    return str(Path(path).absolute()) if path else ""
+
+
+def environment_of(given: Environment) -> JSON:
+    """Return where an environment spec is, or its text."""
+    if isinstance(given, os.PathLike):
+        return {"file": absolute(given)}
+    return {"environment": given if isinstance(given, str) else json.dumps(given)}
 
 
 class AsyncClient:
@@ -270,41 +291,30 @@ class Preparation(Lines[Progress | Prepared]):
         return Progress.parse(line) if line.get("type") == "progress" else None
 
 
-class AsyncSandbox(AsyncService):
-    """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
+def _constructor(
+    method: Callable[Concatenate[Any, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a constructor the parameters of another."""
+    return functools.wraps(method)
 
-    def __init__(self, place: Place, found: JSON) -> None:
-        info = SandboxInfo.parse(found)
-        super().__init__(
-            place.below("sandboxes", info.id), info.services[0] if info.services else ServiceInfo("default")
-        )
-        self.info = info
-        self.name = info.name
 
-    async def __aenter__(self) -> AsyncSandbox:
+class Client(Blocking[AsyncClient]):
+    __doc__ = AsyncClient.__doc__
+
+    @_constructor(AsyncClient.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(AsyncClient(*args, **kwargs))
+        self._async._io = IO()
+
+    def __enter__(self) -> Client:
+        self.connect()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if not self.info.kept:
-            await self._core.io.shielded(self.close)
-
-    def service(self, name: str) -> AsyncService:
-        """Return a service of the sandbox."""
-        for info in self.info.services:
-            if info.name == name:
-                return AsyncService(self._sandbox, info)
-        names = ", ".join(info.name for info in self.info.services)
-        raise ConfigError(f"service: none is named {name!r}", hint=f"there are {names}")
-
-    async def close(self) -> None:
-        """Kill everything that runs in the sandbox and remove it, also a kept one. It may be called again."""
-        await self._sandbox.remove()
-
-    async def renew(self, ttl: float) -> None:
-        """Let a kept sandbox stay for ttl seconds from now, if that is longer than before."""
-        renewed = await self._sandbox.post("renew", {"ttl_ms": millis(ttl)}, repeat=True)
-        self.info = SandboxInfo.parse(decode(renewed))
-
-    async def logs(self) -> bytes:
-        """Return what the main program of a kept sandbox has written."""
-        return await self._core.call(self._at.request("GET", "logs"))
+    __exit__ = blocking(AsyncClient.__aexit__)
+    connect = blocking(AsyncClient.connect)
+    start = wrapping(AsyncClient.start, Sandbox)
+    prepare = blocking(AsyncClient.prepare)
+    open_session = wrapping(AsyncClient.open_session, Session)
+    sandboxes = blocking(AsyncClient.sandboxes)
+    get = wrapping(AsyncClient.get, Sandbox)
+    close = blocking(AsyncClient.close)
