@@ -362,6 +362,8 @@ class Sessions(unittest.TestCase):
                             runtime.execute("true")
                         break
             r = runtime.execute("sleep 100", timeout=0.3)  # the command before was killed
+            ended = opened.exec("echo never", spawn={"setup": "exit 0"})
+            self.assertEqual((ended.exit_code, ended.setup_ended, ended.success), (0, True, False))
             self.assertTrue(r.timed_out)
             with self.assertRaises(fumehood.FumehoodError), runtime.stream("cat", stdin="x") as events:
                 list(events)

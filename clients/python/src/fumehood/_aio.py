@@ -18,6 +18,7 @@ class AsyncioIO(IO):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._readers: dict[int, tuple[asyncio.Future[bool], int]] = {}  # who waits for a socket that is watched
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _running(self) -> asyncio.AbstractEventLoop:
@@ -26,18 +27,42 @@ class AsyncioIO(IO):
         return self._loop
 
     async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
-        loop, limit = self._running(), remaining(deadline)
+        loop, limit, fd = self._running(), remaining(deadline), sock.fileno()
         waiter: asyncio.Future[bool] = loop.create_future()
-        watch, unwatch = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
-        watch(sock, _wake, waiter, True)
         timer = None if limit is None else loop.call_later(limit, _wake, waiter, False)
+        if writing:
+            loop.add_writer(fd, _wake, waiter, True)
+        elif fd not in self._readers:
+            loop.add_reader(fd, self._readable, fd)
+        if not writing:
+            self._readers[fd] = (waiter, 0)
         try:
             if not await waiter:
                 raise expired()
         finally:
-            unwatch(sock)
+            if writing:
+                loop.remove_writer(fd)
             if timer:
                 timer.cancel()
+
+    def _readable(self, fd: int) -> None:
+        """Wake the task that waits for a socket. If none does, the socket is not watched any longer."""
+        waiter, vain = self._readers[fd]
+        if not waiter.done():
+            waiter.set_result(True)
+        elif vain < 2:  # the task that was woken has not run yet, or has read everything just now
+            self._readers[fd] = (waiter, vain + 1)
+        else:
+            self._forget(fd)
+
+    def forget(self, sock: socket.socket) -> None:
+        if (fd := sock.fileno()) in self._readers:
+            self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        del self._readers[fd]
+        if not self._loop.is_closed():
+            self._loop.remove_reader(fd)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -182,7 +182,7 @@ class AsyncClient:
         """
         deadline = deadline_of(timeout)
         place = await self._place(deadline)
-        if progress and not images:
+        if progress and not images and (image or compose):
             images = await self.prepare(image, compose=compose, progress=progress, timeout=remaining(deadline))
         spec = without_zeros(
             name=name,

@@ -146,7 +146,7 @@ class Connection(Reader):
         finally:
             self._waiting = False
             if self._closed:
-                self._sock.close()
+                self._end()
 
     async def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of data."""
@@ -172,7 +172,11 @@ class Connection(Reader):
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         if not self._waiting:  # else the call that waits closes it
-            self._sock.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._io.forget(self._sock)
+        self._sock.close()
 
 
 def _poll(sock: socket.socket, events: int, limit: float | None) -> bool:
@@ -225,6 +229,9 @@ class IO:
         """Wait until a socket can be read from or, with writing, written to."""
         if not _poll(sock, select.POLLOUT if writing else select.POLLIN, remaining(deadline)):
             raise expired()
+
+    def forget(self, sock: socket.socket) -> None:
+        """Watch a socket no longer, which is about to be closed."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""

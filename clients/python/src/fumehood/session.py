@@ -116,6 +116,11 @@ class SessionResult(Ended):
     setup_stdout: Output = field(default_factory=Output)
     setup_stderr: Output = field(default_factory=Output)
 
+    @property
+    def success(self) -> bool:
+        """Whether the command began, and exited by itself with code 0."""
+        return super().success and not self.setup_ended
+
 
 @dataclass(frozen=True)
 class SessionChunk(Written):
