@@ -11,7 +11,7 @@ import unittest
 
 import fumehood
 from fumehood import Chunk, Client, End, Event, Rlimits
-from tests.real import IMAGE, WAITS, OnProvider
+from tests.real import IMAGE, WAITS, OnProvider, containers
 
 
 class Commands(OnProvider):
@@ -348,6 +348,7 @@ class TestSandboxes(OnProvider):
                 self.assertGreater((client.get(sb.info.name).info.expires or before), before)
             finally:
                 sb.close()
+            self.assertEqual(containers(sb.info.name), [])
         with self.assertRaises(fumehood.UnsupportedError):
             self.sb.renew(60)
 
