@@ -14,7 +14,7 @@ export FUMEHOOD_TIER
 .PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
 	test-all-mutants \
 	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean \
-	test-client check-python test-python lock-python wheel test-wheel
+	test-client check-python test-python test-adapters lock-python wheel test-wheel
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,13 +76,16 @@ check-python: ## check the Python client: mypy, ruff check, ruff format
 test-python: build images ## test the Python client on Python 3.10 to 3.13, where they are installed; with CI set, on the default alone
 	@GO=$(GO) scripts/python test
 
+test-adapters: build images ## test the adapters of the Python client, each with its framework installed from its lock
+	@scripts/python adapters $(TESTFLAGS)
+
 wheel: guest ## build wheels and the sdist of the Python client in clients/python/dist, with the program inside, and check them
 	@GO=$(GO) scripts/python wheel $(PLATFORM)
 
 test-wheel: images ## install this machine's wheel into an empty environment without a network, and use it
 	@scripts/python install
 
-lock-python: ## write clients/python/requirements/dev.txt from dev.in
+lock-python: ## write the locks in clients/python/requirements
 	@scripts/python lock
 
 precommit: ## format, vet and lint the changed packages, in a few seconds
