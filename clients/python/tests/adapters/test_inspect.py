@@ -1,0 +1,325 @@
+"""Evaluations of inspect_ai in sandboxes of Fumehood."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from inspect_ai import Task, eval
+from inspect_ai._util.error import PrerequisiteError
+from inspect_ai.dataset import Sample
+from inspect_ai.log import EvalLog
+from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer
+from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
+from inspect_ai.tool import bash, python, text_editor
+from inspect_ai.tool._sandbox_tools_utils.sandbox import resolve_root_access
+from inspect_ai.util import (
+    ComposeConfig,
+    ExecCompleted,
+    ExecRemoteAwaitableOptions,
+    ExecRemoteStreamingOptions,
+    ExecStderr,
+    ExecStdout,
+    OutputLimitExceededError,
+    SandboxEnvironmentSpec,
+    SandboxUnavailableError,
+    sandbox,
+)
+from inspect_ai.util._sandbox.limits import override_max_exec_output_size, override_max_read_file_size
+
+import tests  # noqa: F401
+from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
+from tests.real import IMAGE, wait_for
+
+FOLDER = Path(__file__).parent / "inspect"
+HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "inspect.md"
+COMPOSE = str(FOLDER / "compose.yaml")
+PLAIN = FumehoodConfig(image=IMAGE)
+BACKENDS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
+def containers() -> list[str]:
+    """Return the containers of this test's tasks."""
+    command = ["docker", "ps", "-aq", "--filter", f"label=fumehood.label.inspect_ai=t{os.getpid()}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def call(tool: str, **arguments: Any) -> ModelOutput:
+    output = ModelOutput.for_tool_call("mockllm/model", tool, arguments)
+    output.usage = ModelUsage()  # otherwise inspect downloads a tokenizer
+    return output
+
+
+def text(content: str) -> ModelOutput:
+    output = ModelOutput.from_content("mockllm/model", content)
+    output.usage = ModelUsage()
+    return output
+
+
+@scorer(metrics=[mean()])
+def finds(file: str) -> Scorer:
+    """Score whether a file in the sandbox has the target's text."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        found = await sandbox().read_file(file)
+        return Score(value=int(found == target.text), answer=found)
+
+    return score
+
+
+def evaluate(
+    tmp_path: Path, config: Any, steps: Any, outputs: list[ModelOutput] | None = None, **sample: Any
+) -> EvalLog:
+    """Evaluate one sample and return the log."""
+    task = Task(
+        dataset=[Sample(input="do it", **sample)],
+        solver=steps,
+        scorer=finds("/tmp/answer") if "target" in sample else None,
+        sandbox=SandboxEnvironmentSpec("fumehood", config) if not isinstance(config, tuple) else config,
+        name=f"t{os.getpid()}",
+    )
+    model = get_model("mockllm/model", custom_outputs=outputs or [text("done")])
+    (log,) = eval(task, model=model, display="none", log_dir=str(tmp_path), log_format="json")
+    return log
+
+
+def test_eval_tools(tmp_path: Path) -> None:
+    """The tools run in a sandbox of two services with metadata, files and a set-up, and leave nothing."""
+    code = "import urllib.request as u; print(u.urlopen('http://store:8000/hostname').status)"
+    outputs = [
+        call("bash", command="cat given.txt set-up.txt; echo $SAMPLE; id -un"),
+        call("python", code=code),
+        call("text_editor", command="create", path="/tmp/answer", file_text="fourty"),
+        call("text_editor", command="str_replace", path="/tmp/answer", old_str="fourty", new_str="forty-two"),
+        text("done"),
+    ]
+    log = evaluate(
+        tmp_path,
+        ("fumehood", COMPOSE),
+        [use_tools(bash(timeout=30), python(timeout=30), text_editor()), generate()],
+        outputs,
+        id="s1",
+        target="forty-two",
+        files={"given.txt": "a file", "store:/tmp/other.txt": "for the other service"},
+        setup="echo ' and a set-up' > set-up.txt",
+        metadata={"image": IMAGE},
+    )
+    assert log.status == "success", log.error
+    assert log.samples
+    results = [m.text for m in log.samples[0].messages if m.role == "tool"]
+    assert results[0] == "a file and a set-up\ns1\nnobody\n", results
+    assert results[1] == "200\n", results
+    assert log.samples[0].scores and log.samples[0].scores["finds"].value == 1, results
+    assert not containers()
+
+
+def test_eval_exec_remote(tmp_path: Path) -> None:
+    """A solver's exec_remote reaches the provider's own, and puts nothing into the sandbox."""
+    seen: list[Any] = []
+
+    @solver
+    def runs() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            seen.append(type(await sandbox().exec_remote(["true"])).__name__)
+            seen.append((await sandbox().exec_remote(["echo", "hi"], stream=False)).stdout)
+            seen.append((await sandbox().exec(["ls", "-A", "/var/tmp"])).stdout)
+            return state
+
+        return solve
+
+    log = evaluate(tmp_path, PLAIN, runs())
+    assert log.status == "success", log.error
+    assert seen == ["RemoteProcess", "hi\n", ""]
+
+
+def test_eval_refused(tmp_path: Path) -> None:
+    """A project that is not allowed fails before any sample, with the field that allows it."""
+    (tmp_path / "compose.yaml").write_text(f"services: {{default: {{image: {IMAGE}, privileged: true}}}}\n")
+    with pytest.raises(PrerequisiteError, match="FumehoodConfig allows it: allow_unsafe"):
+        evaluate(tmp_path, ("fumehood", str(tmp_path / "compose.yaml")), generate())
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGTERM], [signal.SIGINT], [signal.SIGINT] * 2])
+def test_eval_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
+    """An evaluation that is ended in the middle of its samples leaves no container."""
+    command = [sys.executable, str(FOLDER / "slow.py"), f"t{os.getpid()}", str(tmp_path)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as running:
+        try:
+            assert wait_for(lambda: len(containers()) == 4 or running.poll() is not None)
+            assert running.poll() is None
+            for number in signals:
+                running.send_signal(number)
+                time.sleep(0.2)  # between the two of a person who presses Ctrl-C again
+            assert wait_for(lambda: not containers())
+        finally:
+            running.kill()
+
+
+@asynccontextmanager
+async def started(config: Any, metadata: dict[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
+    """Start a sandbox as inspect does, and end it."""
+    provider = FumehoodSandboxEnvironment
+    await provider.task_init("startup", config)
+    try:
+        environments = await provider.sample_init(f"t{os.getpid()}", config, metadata or {})
+        yield environments
+        await provider.sample_cleanup(f"t{os.getpid()}", config, environments, interrupted=False)
+    finally:
+        await provider.task_cleanup("shutdown", config, cleanup=True)
+
+
+@pytest.mark.anyio
+@BACKENDS
+async def test_exec() -> None:
+    async with started(PLAIN) as all_of_it:
+        sb = all_of_it["default"]
+        for cmd, options, code in [
+            (["no-such-program"], {}, 127),
+            (["true"], {"cwd": "/nowhere"}, 127),
+            (["true"], {"user": "nobody-knows"}, 126),
+            ([], {}, 127),
+        ]:
+            result = await sb.exec(cmd, **options)
+            assert (result.success, result.returncode) == (False, code), result
+        with pytest.raises(ValueError, match="embedded null byte"):
+            await sb.exec(["echo", "a\0b"])
+        with pytest.raises(TimeoutError) as caught:
+            await sb.exec(["sh", "-c", "echo before; setsid sleep 77 & sleep 77"], timeout=1)
+        assert caught.value.truncated_output == "before\n"  # type: ignore[attr-defined]
+        lists = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
+        assert "sleep 77" not in (await sb.exec(lists)).stdout
+        with override_max_exec_output_size(1000):
+            result = await sb.exec(["sh", "-c", "head -c 900 /dev/zero | tr '\\0' '\\377'; echo end"])
+        assert len(result.stdout.encode()) <= 1000
+        assert result.stdout.endswith("end\n")
+        connection = await sb.connection(user="nobody")
+        assert "--user nobody" in connection.command
+        assert connection.vscode_command is None
+        root = "grep -c '^CapEff:.*[1-9a-f]' /proc/self/status"
+        assert (await sb.exec(["sh", "-c", root], user="root")).stdout == "1\n"
+        with anyio.move_on_after(1):
+            await sb.exec(["sleep", "78"])
+        assert "sleep 78" not in (await sb.exec(lists)).stdout
+    with pytest.raises(SandboxUnavailableError):
+        await sb.exec(["true"])
+
+
+@pytest.mark.anyio
+@BACKENDS
+async def test_exec_remote() -> None:
+    async with started(PLAIN) as all_of_it:
+        sb = all_of_it["default"]
+        p = await sb.exec_remote(["sh", "-c", "cat; printf '\\303\\251'; echo err >&2; exit 3"])
+        events = [event async for event in p]
+        assert "".join(e.data for e in events if isinstance(e, ExecStdout)) == "é"
+        assert "".join(e.data for e in events if isinstance(e, ExecStderr)) == "err\n"
+        assert events[-1] == ExecCompleted(3)
+        p = await sb.exec_remote(["cat"], ExecRemoteStreamingOptions(input="one\n", stdin_open=True))
+        assert await anext(p) == ExecStdout("one\n")
+        await p.write_stdin("two\n")
+        assert await anext(p) == ExecStdout("two\n")
+        await p.close_stdin()
+        assert [e async for e in p] == [ExecCompleted(0)]
+        with pytest.raises(RuntimeError):
+            await p.write_stdin("late")
+        p = await sb.exec_remote(["no-such-program"])
+        assert [e async for e in p][-1] == ExecCompleted(127)
+        p = await sb.exec_remote(["sleep", "79"])
+        await p.kill()
+        assert [e async for e in p] == []
+        p = await sb.exec_remote(["sleep", "80"])
+        with anyio.move_on_after(0.5) as scope:
+            await anext(p)
+        assert scope.cancelled_caught
+        lists = await sb.exec(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])
+        assert "sleep" not in lists.stdout, lists.stdout
+        with pytest.raises(TimeoutError):
+            await sb.exec_remote(["sleep", "81"], ExecRemoteAwaitableOptions(timeout=0.5), stream=False)
+
+
+@pytest.mark.anyio
+async def test_read_file_limits(anyio_backend: str) -> None:
+    service = {"image": IMAGE, "command": "sleep infinity"}
+    async with started(ComposeConfig.model_validate({"services": {"default": service}})) as e:
+        await e["default"].write_file("lines", "a\r\nb\n")
+        assert await e["default"].read_file("lines") == "a\r\nb\n"
+        with override_max_read_file_size(3), pytest.raises(OutputLimitExceededError, match="3 bytes"):
+            await e["default"].read_file("lines")
+        with override_max_read_file_size(5):
+            assert await e["default"].read_file("lines", text=False) == b"a\r\nb\n"
+
+
+@pytest.mark.anyio
+async def test_cli_cleanup(anyio_backend: str) -> None:
+    """Kept sandboxes outlive an evaluation without cleanup, until they are removed."""
+    config = FumehoodConfig(image=IMAGE, keep=600)
+    provider = FumehoodSandboxEnvironment
+    await provider.task_init("startup", config)
+    await provider.sample_init(f"t{os.getpid()}", config, {})
+    await provider.task_cleanup("shutdown", config, cleanup=False)
+    assert len(containers()) == 1
+    await provider.cli_cleanup("another")
+    assert len(containers()) == 1
+    await provider.cli_cleanup(None)
+    assert containers() == []
+
+
+@pytest.mark.anyio
+async def test_task_init_environment(anyio_backend: str) -> None:
+    found = await FumehoodSandboxEnvironment.task_init_environment(COMPOSE, {"image": IMAGE, "other": "x"})
+    assert found == {"SAMPLE_METADATA_IMAGE": IMAGE}
+
+
+@pytest.mark.anyio
+async def test_config_user(anyio_backend: str) -> None:
+    """Root is usable in an image with another user, as inspect's own tools need it."""
+    async with started(FumehoodConfig(image=IMAGE, user="nobody", cwd="/tmp")) as e:
+        assert (await e["default"].exec(["id", "-un"])).stdout == "nobody\n"
+        await e["default"].write_file("mine", "text")
+        assert (await e["default"].exec(["stat", "-c", "%U", "mine"])).stdout == "nobody\n"
+        assert (await resolve_root_access(e["default"])).state == "usable"
+
+
+def test_examples() -> None:
+    """The examples of the how-to run as they are, on the test image."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 1
+    code = blocks[0].replace("python:3.12-slim", IMAGE)
+    assert code != blocks[0]
+    spaces: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(code, "inspect.md", "exec"), spaces)
+    log = spaces["log"]
+    assert log.status == "success", log.error
+    assert log.results.scores[0].metrics["accuracy"].value == 1
+
+
+@pytest.mark.anyio
+async def test_config_refused(anyio_backend: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "in").mkdir()
+    service = {"image": IMAGE, "volumes": [f"{outside}:/data:ro"], "command": "sleep infinity"}
+    project = {"services": {"default": service}}
+    path = tmp_path / "in" / "compose.yaml"
+    path.write_text(ComposeConfig.model_validate(project).model_dump_json(exclude_none=True))
+    with pytest.raises(PrerequisiteError, match="FumehoodConfig allows it: allow_read"):
+        async with started(str(path)):
+            pass
+    async with started(FumehoodConfig(compose=str(path), allow_read=(str(outside),))) as e:
+        assert (await e["default"].exec(["test", "-d", "/data"])).success
+
+
+@pytest.fixture
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(getattr(request, "param", "asyncio"))
