@@ -31,24 +31,24 @@ const rangeSize = 4 << 20
 
 func (s *Server) registerFiles() {
 	const box = "/v1/sandboxes/{sandbox}"
-	registerStream(s, op{http.MethodGet, box + "/file", "read-file", "Read a regular file, or length bytes of it from an offset on", "Files"}, typeBytes, nil, withService(s, readFile))
-	register(s, op{http.MethodPut, box + "/file", "write-file", "Write the request's body to a file, and create missing directories above it", "Files"}, withService(s, writeFile))
-	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, withService(s, func(ctx context.Context, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, box + "/file", "read-file", "Read a regular file, or length bytes of it from an offset on", "Files"}, typeBytes, nil, on(readFile))
+	register(s, op{http.MethodPut, box + "/file", "write-file", "Write the request's body to a file, and create missing directories above it", "Files"}, on(writeFile))
+	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
 		content, err := svc.Download(ctx, i.Path)
 		return download(typeTar, content, -1, err)
 	}))
-	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		OnPath
 		Reads
 	},
 	) (*struct{}, error) {
 		return nil, sent(svc.Upload(ctx, i.Path, i.stream))
 	}))
-	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *OnPath) (*output[api.FileInfo], error) {
+	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*output[api.FileInfo], error) {
 		f, err := svc.Stat(ctx, i.Path)
 		return &output[api.FileInfo]{api.FileInfoOf(f)}, err
 	}))
-	register(s, op{http.MethodGet, box + "/list", "list-directory", "Describe the entries of a directory, sorted by name", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *OnPath) (*output[fileList], error) {
+	register(s, op{http.MethodGet, box + "/list", "list-directory", "Describe the entries of a directory, sorted by name", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*output[fileList], error) {
 		entries, err := svc.List(ctx, i.Path)
 		files := make([]api.FileInfo, len(entries))
 		for n, entry := range entries {
@@ -56,13 +56,13 @@ func (s *Server) registerFiles() {
 		}
 		return &output[fileList]{fileList{files}}, err
 	}))
-	registerStream(s, op{http.MethodGet, box + "/walk", "walk-tree", "Describe a path and everything below it, a line for each file. A line with error is about a path, or the last", "Files"}, typeLines, walked{}, withService(s, walk))
+	registerStream(s, op{http.MethodGet, box + "/walk", "walk-tree", "Describe a path and everything below it, a line for each file. A line with error is about a path, or the last", "Files"}, typeLines, walked{}, on(walk))
 	s.registerChanges(box)
 }
 
 // registerChanges adds the operations that change files without content.
 func (s *Server) registerChanges(box string) {
-	register(s, op{http.MethodPost, box + "/mkdir", "make-directory", "Create a directory", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/mkdir", "make-directory", "Create a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path    string `json:"path"`
@@ -77,7 +77,7 @@ func (s *Server) registerChanges(box string) {
 		}
 		return nil, svc.Mkdir(ctx, i.Body.Path, fumehood.MkdirOptions{Mode: mode, Parents: i.Body.Parents})
 	}))
-	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path      string `json:"path"`
@@ -87,7 +87,7 @@ func (s *Server) registerChanges(box string) {
 	) (*struct{}, error) {
 		return nil, svc.Remove(ctx, i.Body.Path, fumehood.RemoveOptions{Recursive: i.Body.Recursive})
 	}))
-	register(s, op{http.MethodPost, box + "/rename", "rename-file", "Move a file or directory. It replaces a file, or an empty directory", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/rename", "rename-file", "Move a file or directory. It replaces a file, or an empty directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path string `json:"path"`
@@ -97,7 +97,7 @@ func (s *Server) registerChanges(box string) {
 	) (*struct{}, error) {
 		return nil, svc.Rename(ctx, i.Body.Path, i.Body.To)
 	}))
-	register(s, op{http.MethodPost, box + "/chmod", "change-mode", "Set the mode of a file. A link is followed", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/chmod", "change-mode", "Set the mode of a file. A link is followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path string `json:"path"`
@@ -119,7 +119,7 @@ type walked struct {
 	Error *api.Error `json:"error,omitempty"`
 }
 
-func walk(ctx context.Context, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
+func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
 	return lines(func(send func(any) error) {
 		for entry, err := range svc.Walk(ctx, i.Path) {
 			w := walked{FileInfo: api.FileInfoOf(entry.FileInfo)}
@@ -160,7 +160,7 @@ type readInput struct {
 	Length int64 `query:"length" minimum:"-1" default:"-1" doc:"maximum number of bytes; -1 means all"`
 }
 
-func readFile(ctx context.Context, svc fumehood.Service, i *readInput) (*huma.StreamResponse, error) {
+func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput) (*huma.StreamResponse, error) {
 	if i.Offset == 0 && i.Length < 0 {
 		content, info, err := svc.Open(ctx, i.Path)
 		return download(typeBytes, content, info.Size, err)
@@ -197,7 +197,7 @@ type writeInput struct {
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
 }
 
-func writeFile(ctx context.Context, svc fumehood.Service, i *writeInput) (*struct{}, error) {
+func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInput) (*struct{}, error) {
 	mode, err := api.Mode(i.Mode)
 	if err != nil {
 		return nil, err

@@ -188,6 +188,21 @@ func withLease[I interface{ acknowledged() []string }, O any](f func(context.Con
 	}
 }
 
+// on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
+func on[T any, I interface {
+	acknowledged() []string
+	find(ctx context.Context, l *lease) (T, error)
+}, O any](f func(context.Context, *lease, T, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
+		found, err := (*in).find(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, l, found, in)
+	})
+}
+
 func (l Leased) acknowledged() []string {
 	if l.Received == "" {
 		return nil
