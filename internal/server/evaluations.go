@@ -110,7 +110,7 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 	case (o.Runs == "") == (o.Resume == ""):
 		return nil, bad("exactly one of runs and resume is required")
 	}
-	done, err := l.start()
+	done, err := l.startLong()
 	if err != nil {
 		return nil, err
 	}

@@ -123,6 +123,17 @@ func (l *lease) start() (done func(), err error) {
 	return l.starting.Done, nil
 }
 
+// startLong is start for a session or an evaluation, of which the lease may have as many as sandboxes.
+func (l *lease) startLong() (done func(), err error) {
+	l.mu.Lock()
+	n := len(l.sessions) + len(l.runs)
+	l.mu.Unlock()
+	if n >= l.s.opts.Limits.Sandboxes {
+		return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n), Hint: "close some, or start the server with a higher --max-sandboxes"}
+	}
+	return l.start()
+}
+
 // remove ends what the lease owns.
 func (l *lease) remove(ctx context.Context) {
 	defer close(l.removed)

@@ -79,7 +79,7 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 
 // openSession opens a session for a lease.
 func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOptions) (*openSession, error) {
-	done, err := l.start()
+	done, err := l.startLong()
 	if err != nil {
 		return nil, err
 	}

@@ -229,6 +229,20 @@ func TestSession_permit(t *testing.T) {
 	c.fails(404, fumehood.CodeUnavailable, "POST", s+"/reset", struct{}{}, "Fumehood-Lease", other.ID)
 }
 
+func TestSession_limit(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"a": ""})
+	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}, Limits: Limits{Sandboxes: 1}})
+	s := c.open(api.SessionOptions{Workspace: dir})
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sessions", api.SessionOptions{Environment: "type: local", Kind: session.Agent, Workspace: dir})
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", api.EvaluationOptions{Task: dir, Runs: dir})
+	c.ok("DELETE", s, nil, nil)
+	s = c.open(api.SessionOptions{Workspace: dir})
+	c.ok("POST", s+"/runtimes", api.SpawnOptions{}, nil)
+	c.fails(429, fumehood.CodeLimit, "POST", s+"/runtimes", api.SpawnOptions{})
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sandboxes", fumehood.Spec{})
+}
+
 // A session ends with its lease, also in the middle of a command.
 func TestSession_lease(t *testing.T) {
 	t.Parallel()
