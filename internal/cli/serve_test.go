@@ -291,6 +291,12 @@ func TestServe_kept(t *testing.T) {
 	}
 	_ = first.cmd.Wait()
 	second := startServeIn(t, env, "--allow-kept")
+	var own api.Sandbox
+	second.ok("POST", "/v1/sandboxes", spec, &own)
+	second.ok("DELETE", "/v1/sandboxes/"+own.ID, nil, nil)
+	if _, err := needDocker(t).Inspect(t.Context(), own.ID+"-default-1"); err == nil {
+		t.Error("a kept sandbox that this server started was not removed")
+	}
 	var res fumehood.Result
 	second.ok("POST", path+"/run", api.Cmd{Args: []string{"ls", "/here"}}, &res)
 	if res.ExitCode != 0 || !box.Kept {

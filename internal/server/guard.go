@@ -84,6 +84,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()
+		// A request with a key goes on when its client is gone, and then holds the lease no longer.
+		defer context.AfterFunc(r.Context(), release)()
 		inner = r.WithContext(context.WithValue(r.Context(), requestKey{}, about))
 		next.ServeHTTP(answer, inner)
 	})

@@ -22,7 +22,6 @@ type held struct {
 	id      string
 	sandbox fumehood.Sandbox
 	keep    bool // it outlives its lease
-	opened  bool // it was started by another process
 	expires time.Time
 	p       fumehood.Provider
 	processes
@@ -39,7 +38,7 @@ func (h *held) describe() *api.Sandbox {
 // close removes the sandbox.
 func (h *held) close(ctx context.Context) error {
 	err := h.sandbox.Close(ctx)
-	if !h.opened || err != nil {
+	if !h.keep || err != nil {
 		return err
 	}
 	cleaner, ok := h.p.(provider.Cleaner)
@@ -182,7 +181,7 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 		return nil, err
 	}
 	h = newHeld(p, sb)
-	h.keep, h.opened = true, true
+	h.keep = true
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if first := s.kept[id]; first != nil { // another request was faster
