@@ -77,26 +77,22 @@ class Bench:
         return ns, len(content)
 
     def crowd(self, runs: int, at_once: int) -> tuple[int, int]:
-        """Run many commands over asyncio, on connections that are open."""
+        """Run many commands over asyncio, in a new sandbox and on connections that are open."""
         return asyncio.run(self._crowd(runs, at_once)), 0
 
     async def _crowd(self, runs: int, at_once: int) -> int:
-        async with AsyncClient(self.address) as client:
-            box = await client.get(self.kept)
+        async with AsyncClient(self.address) as client, await client.start(self.image) as box:
+            size_of(await box.run(TRUE))
+            await asyncio.gather(*(client.get(box.info.id) for _ in range(at_once)))  # each opens a connection
+            tokens = iter(range(runs))
 
-            async def all_of(runs: int) -> int:
-                tokens = iter(range(runs))
+            async def worker() -> None:
+                for _ in tokens:
+                    size_of(await box.run(TRUE))
 
-                async def worker() -> None:
-                    for _ in tokens:
-                        size_of(await box.run(TRUE))
-
-                began = perf_counter_ns()
-                await asyncio.gather(*(worker() for _ in range(at_once)))
-                return perf_counter_ns() - began
-
-            await all_of(at_once)
-            return await all_of(runs)
+            began = perf_counter_ns()
+            await asyncio.gather(*(worker() for _ in range(at_once)))
+            return perf_counter_ns() - began
 
     def once(self) -> tuple[int, int]:
         """Start a server, a sandbox and a command, and remove all of it."""
