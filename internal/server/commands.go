@@ -179,8 +179,8 @@ func (s *Server) registerCommands() {
 	register(s, op{http.MethodPost, one + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, i *struct {
 		Of
 		Body struct {
-			Rows uint16 `json:"rows"`
-			Cols uint16 `json:"cols"`
+			Rows uint16 `json:"rows" maximum:"65535"`
+			Cols uint16 `json:"cols" maximum:"65535"`
 		}
 	},
 	) (*struct{}, error) {

@@ -73,6 +73,9 @@ func stale(why string) error {
 var setErrors = sync.OnceFunc(func() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		e := api.Error{Code: fumehood.CodeConfig, Op: "read request", Message: message}
+		if message == "cannot read request body" { // the client's connection or coding broke
+			status = http.StatusBadRequest
+		}
 		switch status {
 		case http.StatusRequestEntityTooLarge:
 			e.Code = fumehood.CodeTooLarge

@@ -19,7 +19,7 @@ import (
 // OnPath is the input of requests about a file.
 type OnPath struct {
 	In
-	Path string `query:"path" required:"true" doc:"absolute, or relative to the service's directory"`
+	Path string `query:"path" required:"true" minLength:"1" doc:"absolute, or relative to the service's directory"`
 }
 
 type fileList struct {
@@ -213,11 +213,14 @@ func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInpu
 	defer os.Remove(file.Name())
 	defer file.Close()
 	size, err := io.Copy(file, i.stream)
+	if disk := (*os.PathError)(nil); err != nil && !errors.As(err, &disk) {
+		return nil, sent(bad("read the content: %w", err))
+	}
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		return nil, sent(err)
+		return nil, err
 	}
 	return nil, svc.WriteFrom(ctx, i.Path, file, size, opts)
 }

@@ -58,4 +58,28 @@ func describe(doc *huma.OpenAPI) {
 		"token": {Type: "http", Scheme: "bearer", Description: "needed where the server listens on TCP"},
 	}
 	doc.Security = []map[string][]string{{}, {"token": {}}}
+	for _, item := range doc.Paths {
+		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Delete} {
+			if o != nil {
+				describeRequest(o)
+			}
+		}
+	}
+}
+
+// describeRequest corrects what huma derives from the input of an operation.
+func describeRequest(o *huma.Operation) {
+	if o.RequestBody != nil && o.RequestBody.Content["application/json"] != nil {
+		delete(o.RequestBody.Content, typeBytes) // RawBody has the same JSON
+	}
+	if uploaded := map[string]string{"write-file": typeBytes, "write-archive": typeTar}[o.OperationID]; uploaded != "" {
+		o.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			uploaded: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+		}}
+	}
+	for _, p := range o.Parameters {
+		if p.In == "header" && p.Name == "Fumehood-Lease" {
+			p.Required = true // the handler checks it: its error has a hint
+		}
+	}
 }
