@@ -240,7 +240,7 @@ func (s *Server) registerLeases() {
 		release()
 		return nil, err
 	})
-	register(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, func(ctx context.Context, in *LeaseInput) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, typeLines, api.Event{}, func(ctx context.Context, in *LeaseInput) (*huma.StreamResponse, error) {
 		l, release, err := s.hold(in.Lease)
 		if err != nil {
 			return nil, err

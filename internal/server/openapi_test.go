@@ -80,6 +80,9 @@ func TestOpenAPI_requests(t *testing.T) {
 					}
 				}
 			}
+			if ok := o.Responses["200"]; ok != nil && len(ok.Content) == 0 {
+				t.Errorf("%s: an answer without a content type", o.OperationID)
+			}
 			if !slices.Contains(o.Errors, http.StatusRequestTimeout) {
 				t.Errorf("%s: no answer for a body that does not arrive", o.OperationID)
 			}

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -267,6 +269,12 @@ func TestFiles(t *testing.T) {
 	c.fails(409, fumehood.CodeIsDirectory, "GET", box+"/file?path=d", nil)
 	c.fails(409, fumehood.CodeExists, "POST", box+"/mkdir", map[string]any{"path": "d"})
 	c.fails(409, fumehood.CodeNotEmpty, "POST", box+"/remove", map[string]any{"path": "d"})
+	var file bytes.Buffer // an archive whose file would replace the directory
+	w := tar.NewWriter(&file)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: ".", Mode: 0o644, Typeflag: tar.TypeReg}), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.fails(409, fumehood.CodeIsDirectory, "PUT", box+"/archive?path=d", file.Bytes())
 }
 
 // events reads the events of a command until its end, or n of them if n is not 0.
