@@ -26,10 +26,13 @@ import jsonschema_rs
 import schemathesis
 from hypothesis import strategies as st
 
+PROJECT = Path(os.environ["SCHEMA_PROJECT"])
+ENVIRONMENT = os.environ["SCHEMA_ENVIRONMENT"]
 ADDRESS = urlsplit(os.environ["SCHEMA_URL"]).netloc
 TOKEN = os.environ["SCHEMA_TOKEN"]
 # Milliseconds. A request that waits for a command takes no longer.
 SHORT = 300
+SCRIPTS = ("true", "echo text", "echo err >&2; exit 3", "sleep 0.1", "missing")
 PROGRAMS = (["true"], ["cat"], ["echo", "text"], ["sh", "-c", "echo err >&2; exit 3"], ["sleep", "0.1"], ["missing"])
 FILES = ("seed/file", "seed", "seed/link", "new", "new/below", ".", "missing")
 # What a client may ask for without a flag of the server.
@@ -61,9 +64,17 @@ class World:
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
         self.calls = 0
         self.spare: list[str] = []  # sandboxes that requests started; they may be removed
+        self.sessions: list[str] = []  # the same for sessions
+        self.runtimes: list[tuple[str, str]] = []  # the same, with their sessions
+        self.evaluations: list[str] = []
         self.lease: str = call("POST", "/v1/leases", {})["id"]
         threading.Thread(target=self.hold, daemon=True).start()
         self.box = self.new_box()
+        self.session: str = self.ask("POST", "/v1/sessions", session("agent"))["id"]
+        at = f"/v1/sessions/{self.session}"
+        self.runtime: str = self.ask("POST", f"{at}/runtimes", {})["id"]
+        self.ask("POST", f"{at}/checkpoints", {})
+        self.evaluation: str = self.ask("POST", "/v1/evaluations", EVALUATION)["id"]
         atexit.register(self.write)
 
     def write(self) -> None:
@@ -130,6 +141,14 @@ class World:
         return lease
 
 
+def session(kind: str) -> dict[str, object]:
+    """Return the body of a request that opens a session."""
+    return {"environment": ENVIRONMENT, "kind": kind, "workspace": str(PROJECT / "work")}
+
+
+EVALUATION = {"task": str(PROJECT / "task.yaml"), "runs": str(PROJECT / "runs")}
+
+
 @functools.cache
 def the_world() -> World:
     return World()
@@ -153,11 +172,53 @@ def path_parameters(w: World, name: str, parameters: dict[str, Any], rng: random
         parameters["sandbox"] = w.box
         if name == "delete-sandbox":
             parameters["sandbox"] = w.spare.pop() if w.spare else "missing"
+    session_parameters(w, name, parameters, rng)
     if "process" in parameters and rng.random() < 0.9:
         if name == "resize-terminal":
             parameters["process"] = w.process(False, tty=True, stdin_pipe=False, args=["sleep", "1"])
         else:
             parameters["process"] = w.process(name == "forget-command" or rng.random() < 0.4)
+
+
+def session_parameters(w: World, name: str, parameters: dict[str, Any], rng: random.Random) -> None:
+    """Replace most ids of sessions, runtimes and evaluations."""
+    if "session" in parameters:
+        if name == "close-session":
+            parameters["session"] = w.sessions.pop() if w.sessions else "missing"
+        elif rng.random() < 0.9:
+            parameters["session"] = w.session
+    if "runtime" in parameters:
+        if name == "end-runtime":
+            parameters["session"], parameters["runtime"] = w.runtimes.pop() if w.runtimes else (w.session, "missing")
+        elif rng.random() < 0.9:
+            parameters["runtime"] = w.runtime
+    if "evaluation" in parameters:
+        if name == "end-evaluation":
+            parameters["evaluation"] = w.evaluations.pop() if w.evaluations else "missing"
+        elif rng.random() < 0.9:
+            parameters["evaluation"] = w.evaluation
+    if "number" in parameters and rng.random() < 0.7:
+        parameters["number"] = 1
+
+
+def session_body(name: str, body: dict[str, Any], rng: random.Random) -> None:
+    """Let most sessions, runtimes and evaluations be those that the server permits."""
+    usual: dict[str, object] = {}
+    if name == "open-session":
+        usual = session(rng.choice(("agent", "evaluation")))
+    elif name == "start-evaluation":
+        usual = EVALUATION
+    if name in ("open-session", "start-evaluation", "spawn-runtime") and rng.random() < 0.7:
+        body.clear()
+        body.update(usual)
+    elif name in ("execute-command", "stream-command"):
+        if rng.random() < 0.8:
+            body["command"] = rng.choice(SCRIPTS)
+            for key in ("entry", "env") + (("stdin",) if name == "stream-command" else ()):
+                body.pop(key, None)
+        timeout = body.get("timeout_ms", 0)
+        if isinstance(timeout, (int, float)) and not 0 < timeout <= SHORT and timeout >= 0:
+            body["timeout_ms"] = SHORT
 
 
 def query(name: str, values: dict[str, Any], rng: random.Random) -> None:
@@ -213,11 +274,13 @@ def before_call(_context: Any, case: Any, _kwargs: dict[str, Any]) -> None:
             command(case.body, rng)
         elif name in ("create-sandbox", "prepare-images"):
             spec(case.body, rng)
+        else:
+            session_body(name, case.body, rng)
         for key in ("path", "to"):
             if isinstance(case.body.get(key), str) and rng.random() < 0.8:
                 case.body[key] = rng.choice(FILES)
     headers = case.headers
-    if "/v1/sandboxes" in case.path or "/v1/images" in case.path:
+    if "/v1/leases" not in case.path and "/v1/version" not in case.path:
         if rng.random() < 0.9:
             headers["Fumehood-Lease"] = w.lease
         if "Idempotency-Key" in headers and rng.random() < 0.7:
@@ -234,6 +297,26 @@ def after_call(_context: Any, case: Any, response: Any) -> None:
         if len(w.spare) > 5:
             with contextlib.suppress(RuntimeError):  # a request has removed it
                 w.ask("DELETE", f"/v1/sandboxes/{w.spare.pop(0)}")
+    elif response.status_code == 200 and name in ("open-session", "spawn-runtime", "start-evaluation"):
+        remember(w, name, response.json()["id"], case.path_parameters or {})
+
+
+def remember(w: World, name: str, new: str, parameters: dict[str, Any]) -> None:
+    """Remember what a request started, and end the oldest of many."""
+    with contextlib.suppress(RuntimeError):  # a request has ended it
+        if name == "open-session" and new != w.session:
+            w.sessions.append(new)
+            if len(w.sessions) > 5:
+                w.ask("DELETE", f"/v1/sessions/{w.sessions.pop(0)}")
+        elif name == "spawn-runtime" and new != w.runtime:
+            w.runtimes.append((parameters["session"], new))
+            if len(w.runtimes) > 3:
+                of, oldest = w.runtimes.pop(0)
+                w.ask("DELETE", f"/v1/sessions/{of}/runtimes/{oldest}?kill=true")
+        elif name == "start-evaluation" and new != w.evaluation:
+            w.evaluations.append(new)
+            if len(w.evaluations) > 2:
+                w.ask("DELETE", f"/v1/evaluations/{w.evaluations.pop(0)}")
 
 
 LINES = "application/x-ndjson"
