@@ -35,7 +35,7 @@ func (h *held) describe() *api.Sandbox {
 	return &api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires}
 }
 
-// close removes the sandbox.
+// close removes the sandbox. Closing a kept one leaves it in place, so that it is cleaned up as well.
 func (h *held) close(ctx context.Context) error {
 	err := h.sandbox.Close(ctx)
 	if !h.keep || err != nil {

@@ -33,7 +33,7 @@ def answer(body: object = None, status: int = 200, extra: str = "") -> bytes:
 
 def failure(code: str, status: int = 400, **fields: str) -> bytes:
     """Return an answer that is an error."""
-    return answer({"error": {"code": code, "message": f"it is {code}", **fields}}, status)
+    return answer({"error": {"class": code, "message": f"it is {code}", **fields}}, status)
 
 
 @dataclass

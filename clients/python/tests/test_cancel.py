@@ -12,7 +12,7 @@ from typing import Any
 from fumehood import _errors
 from fumehood._aio import running_io
 from fumehood._core import Core, Request
-from fumehood._io import Address, BlockingIO, deadline_of, finish
+from fumehood._io import IO, Address, deadline_of, finish
 from tests.fake import Fake, Got, answer, failure
 
 try:
@@ -61,7 +61,7 @@ class TestCancel(unittest.TestCase):
         return Address(path=self.fake.path)
 
     def test_interrupt(self) -> None:
-        core = Core(BlockingIO(), self.address())
+        core = Core(IO(), self.address())
 
         def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
@@ -83,7 +83,7 @@ class TestCancel(unittest.TestCase):
         finish(core.close())
 
     def test_timeout(self) -> None:
-        core = Core(BlockingIO(), self.address())
+        core = Core(IO(), self.address())
         with self.assertRaises(_errors.RequestTimeoutError):
             finish(core.keyed(Request("POST", "/v1/run", body=b"{}"), deadline_of(0.2)))
         self.check()
@@ -148,7 +148,7 @@ class TestLease(unittest.TestCase):
 
         ended = threading.Event()
         with Fake(handle) as fake:
-            core = Core(BlockingIO(), Address(path=fake.path))
+            core = Core(IO(), Address(path=fake.path))
             self.assertEqual(finish(core.lease()), "i-1")
             self.assertEqual(finish(core.lease()), "i-1")
             self.assertTrue(again.wait(WAITS))
@@ -176,7 +176,7 @@ class TestLease(unittest.TestCase):
 
         ended = threading.Event()
         with Fake(handle) as fake, self.assertLogs("fumehood", "WARNING"):
-            core = Core(BlockingIO(), Address(path=fake.path))
+            core = Core(IO(), Address(path=fake.path))
             self.assertEqual(finish(core.lease()), "i-1")
             self.assertTrue(gone.wait(WAITS))
             assert core._holder

@@ -11,7 +11,7 @@ import unittest
 
 import fumehood
 from fumehood import Chunk, Client, End, Event, Rlimits
-from tests.real import IMAGE, WAITS, OnProvider
+from tests.real import IMAGE, WAITS, OnProvider, containers
 
 
 class Commands(OnProvider):
@@ -335,6 +335,30 @@ class TestSandboxes(OnProvider):
             self.assertTrue(sb.run(["true"]).success)
         with self.assertRaises(fumehood.FumehoodError):
             self.client.prepare("fumehood-test/no-such-image")
+
+    def test_renew(self) -> None:
+        with Client(arguments=["--provider", "docker", "--allow-kept"]) as client:
+            sb = client.start(IMAGE, keep=True, ttl=60)
+            try:
+                before = sb.info.expires
+                sb.renew(600)
+                assert before and sb.info.expires
+                self.assertGreater((sb.info.expires - before).total_seconds(), 300)
+                sb.renew(60)  # never earlier
+                self.assertGreater((client.get(sb.info.name).info.expires or before), before)
+            finally:
+                sb.close()
+            self.assertEqual(containers(sb.info.name), [])
+        with self.assertRaises(fumehood.UnsupportedError):
+            self.sb.renew(60)
+
+    def test_progress(self) -> None:
+        steps: list[fumehood.Progress] = []
+        with self.client.start(IMAGE, progress=steps.append) as sb:
+            self.assertTrue(sb.run(["true"]).success)
+        with self.assertRaises(fumehood.FumehoodError):
+            self.client.prepare("fumehood-test/no-such-image", progress=steps.append)
+        self.assertTrue(all(step.image for step in steps))
 
     def test_not_a_client(self) -> None:
         client = Client(binary="/nonexistent")

@@ -19,7 +19,15 @@ README = Path(__file__).parent.parent / "README.md"
 class TestReadme(unittest.TestCase):
     def test_examples(self) -> None:
         blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-        wants = ["exited 0 42", "timed-out", "stdout one", "/tmp/example/missing", "['0', '1', '2'"]
+        wants = [
+            "exited 0 42",
+            "timed-out",
+            "stdout one",
+            "/tmp/example/missing",
+            "ready",
+            "changed main.py",
+            "['0', '1', '2'",
+        ]
         self.assertEqual(len(blocks), len(wants))
         before = Path.cwd()
         for block, want in zip(blocks, wants, strict=True):

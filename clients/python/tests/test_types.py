@@ -8,7 +8,7 @@ import unittest
 from datetime import datetime, timezone
 
 from fumehood import _errors
-from fumehood._types import Fields, Limits, Output, Port, Result, parse_time
+from fumehood._types import Limits, Output, Port, Result, parse_time
 
 
 class TestOutput(unittest.TestCase):
@@ -26,30 +26,28 @@ class TestOutput(unittest.TestCase):
                 self.assertEqual(Output(data, total).text, want)
 
     def test_parse(self) -> None:
-        self.assertEqual(Output.parse(Fields({"text": "é", "bytes": 2})), Output("é".encode(), 2))
-        self.assertEqual(Output.parse(Fields({"text": "\ufffd", "base64": "/w==", "bytes": 1})).data, b"\xff")
-        self.assertTrue(Output.parse(Fields({"text": "x", "bytes": 9})).truncated)
+        self.assertEqual(Output.parse({"text": "é", "bytes": 2}), Output("é".encode(), 2))
+        self.assertEqual(Output.parse({"text": "\ufffd", "base64": "/w==", "bytes": 1}).data, b"\xff")
+        self.assertTrue(Output.parse({"text": "x", "bytes": 9}).truncated)
         with self.assertRaises(_errors.ProtocolError):
-            Output.parse(Fields({"base64": "!"}))
+            Output.parse({"base64": "!"})
         with self.assertRaises(_errors.ProtocolError):
-            Output.parse(Fields({"bytes": "1"}))
+            Output.parse({"bytes": "1"})
 
 
 class TestResult(unittest.TestCase):
     def test_parse(self) -> None:
         got = Result.parse(
-            Fields(
-                {
-                    "outcome": "signaled",
-                    "exit_code": 137,
-                    "signal": 9,
-                    "stdout": {"text": "a", "bytes": 1},
-                    "started": "2026-11-27T14:31:00.123456789Z",
-                    "duration_ms": 1500.5,
-                    "usage": {"user_ms": 2, "max_rss": 7},
-                    "a field of a later server": [],
-                }
-            )
+            {
+                "outcome": "signaled",
+                "exit_code": 137,
+                "signal": 9,
+                "stdout": {"text": "a", "bytes": 1},
+                "started": "2026-11-27T14:31:00.123456789Z",
+                "duration_ms": 1500.5,
+                "usage": {"user_ms": 2, "max_rss": 7},
+                "a field of a later server": [],
+            }
         )
         self.assertEqual(
             (got.outcome, got.exit_code, got.signal, got.stdout.text, got.duration), ("signaled", 137, 9, "a", 1.5005)
@@ -73,9 +71,9 @@ class TestResult(unittest.TestCase):
 
 class TestErrors(unittest.TestCase):
     def test_every_code(self) -> None:
-        for code, kind in _errors._BY_CODE.items():
+        for code, kind in _errors._kinds.items():
             with self.subTest(code):
-                error = _errors.from_json({"code": code, "message": "m", "op": "read", "path": "/p", "hint": "h"}, 400)
+                error = _errors.from_json({"class": code, "message": "m", "op": "read", "path": "/p", "hint": "h"}, 400)
                 self.assertIs(type(error), kind)
                 self.assertEqual(
                     (error.code, error.op, error.path, error.hint, error.status), (code, "read", "/p", "h", 400)
@@ -84,12 +82,12 @@ class TestErrors(unittest.TestCase):
                 self.assertEqual((type(copy), copy.__dict__, str(copy)), (kind, error.__dict__, "m (h)"))
 
     def test_os_errors(self) -> None:
-        error: BaseException = _errors.from_json({"code": "not-found", "message": "m", "path": "/p"})
+        error: BaseException = _errors.from_json({"class": "not-found", "message": "m", "path": "/p"})
         assert isinstance(error, FileNotFoundError)
         self.assertEqual((error.errno, error.strerror, error.filename), (errno.ENOENT, "m", "/p"))
 
     def test_malformed(self) -> None:
-        bodies: tuple[object, ...] = (None, [], "x", {"code": 1}, {"code": ["config"]})
+        bodies: tuple[object, ...] = (None, [], "x", {"class": 1}, {"class": ["config"]})
         for body in bodies:
             with self.subTest(body=body):
                 self.assertIs(type(_errors.from_json(body, 500)), _errors.InfrastructureError)

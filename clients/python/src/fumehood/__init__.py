@@ -7,12 +7,12 @@
             r = sb.run(["python3", "-c", "print(6*7)"])
             print(r.outcome, r.exit_code, r.stdout.text)
 
-AsyncClient has the same methods for asyncio and, with the package anyio, for trio. A program's end is a value, see
-Result. Failures of Fumehood are exceptions, see FumehoodError.
+AsyncClient has the same methods for asyncio and trio. A program's end is a value, see Result. Failures of Fumehood are
+exceptions, see FumehoodError.
 """
 
-from ._async import AsyncClient as AsyncClient
-from ._async import AsyncSandbox as AsyncSandbox
+from ._client import AsyncClient as AsyncClient
+from ._client import Client as Client
 from ._errors import BrokenError as BrokenError
 from ._errors import CanceledError as CanceledError
 from ._errors import ConfigError as ConfigError
@@ -44,10 +44,10 @@ from ._process import AsyncEvents as AsyncEvents
 from ._process import AsyncProcess as AsyncProcess
 from ._process import AsyncStream as AsyncStream
 from ._process import AsyncWalk as AsyncWalk
+from ._service import AsyncSandbox as AsyncSandbox
 from ._service import AsyncService as AsyncService
 from ._service import CommandOptions as CommandOptions
 from ._service import Stdin as Stdin
-from ._sync import Client as Client
 from ._sync import Events as Events
 from ._sync import Process as Process
 from ._sync import Sandbox as Sandbox
@@ -66,6 +66,7 @@ from ._types import Outcome as Outcome
 from ._types import Output as Output
 from ._types import Port as Port
 from ._types import ProcessInfo as ProcessInfo
+from ._types import Progress as Progress
 from ._types import Result as Result
 from ._types import Rlimits as Rlimits
 from ._types import SandboxInfo as SandboxInfo

@@ -11,29 +11,19 @@ import itertools
 import json
 import logging
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote
 
+from . import _errors as errors
 from . import _http
-from ._errors import (
-    ConfigError,
-    ConnectionLostError,
-    ForkError,
-    FumehoodError,
-    InfrastructureError,
-    ProtocolError,
-    RequestTimeoutError,
-    TooLargeError,
-    UnavailableError,
-    from_json,
-)
-from ._io import BULK, IO, READ, Address, Connection, Stop
+from ._files import Target, writing
+from ._io import IO, Address, Connection, Stop
 from ._launch import Server, forks
-from ._types import JSON, Fields
+from ._types import JSON, plain
 from ._version import __version__
 
 log = logging.getLogger("fumehood")
@@ -43,10 +33,9 @@ MAX_LINE = 64 << 20  # bytes of a line of a stream
 MAX_ERROR = 1 << 20  # bytes of an error's body
 IDLE = 64  # connections that are kept open without a use
 PATIENCE = 5.0  # seconds for which a lost call is repeated: as long as a lease outlives its connection
+PAUSE = 0.1  # seconds between repeats, of which the first comes at once
 CANCEL = 5.0  # seconds that the cancellation of a call may take
 ACKNOWLEDGED = 32  # keys that one request acknowledges
-
-_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4)  # seconds before each repeat; the last one goes on
 
 Value = str | int | bool | None
 
@@ -64,12 +53,12 @@ class Request:
     content: str = "application/json"
     lease: str = ""
     key: str = ""  # the server runs requests with the same key once
-    repeat: bool = False  # may be sent again without a key
+    repeat: bool = False  # may be sent again without a key, as a GET may
 
     @property
     def repeatable(self) -> bool:
         """Whether the request may be sent again if its connection breaks."""
-        return bool(self.key or self.repeat) and self.pieces is None
+        return bool(self.key or self.repeat or self.method == "GET") and self.pieces is None
 
     @property
     def target(self) -> str:
@@ -85,11 +74,11 @@ _quoted = functools.lru_cache(1024)(functools.partial(quote, safe=""))
 def segment(name: str) -> str:
     """Return a name as one segment of a path, which it cannot leave."""
     if name in ("", ".", ".."):
-        raise ConfigError(f"name: invalid: {name!r}")
+        raise errors.ConfigError(f"name: invalid: {name!r}")
     return _quoted(name)
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=plain)
 
 
 def encode(body: JSON) -> bytes:
@@ -97,49 +86,42 @@ def encode(body: JSON) -> bytes:
     try:
         return _encoder.encode(body).encode()
     except UnicodeEncodeError:
-        raise ConfigError("request: a text has a lone surrogate, which JSON cannot hold") from None
+        raise errors.ConfigError("request: a text has a lone surrogate, which JSON cannot hold") from None
 
 
-def decode(data: bytes) -> Any:
-    """Decode the body of an answer."""
+def decode(data: bytes) -> JSON:
+    """Decode the body of an answer, or a line of it: a JSON object."""
     try:
-        return json.loads(data.decode())
+        found = json.loads(data.decode())
     except (ValueError, RecursionError) as e:
-        raise ProtocolError("answer: invalid JSON") from e
+        raise errors.ProtocolError("answer: invalid JSON") from e
+    if not isinstance(found, dict):
+        raise errors.ProtocolError("answer: not the JSON object that was expected")
+    return found
 
 
 class Answer:
     """An answer whose body is still arriving."""
 
-    def __init__(
-        self, core: Core, connection: Connection, head: _http.Head, deadline: float | None, reusable: bool
-    ) -> None:
+    def __init__(self, core: Core, connection: Connection, status: int) -> None:
         self._core = core
-        self._reusable = reusable
         self._connection: Connection | None = connection
-        self._deadline = deadline
         self._left = b""  # the part of a line that has arrived
-        self.head = head
-        self.trailers: dict[str, str] = {}  # the fields after the body, when it has been read to its end
+        self.status = status
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, or none at its end."""
         connection = self._connection
         if connection is None:
             return b""
-        reader = connection.reader
         try:
-            while (piece := reader.data()) is None:
-                reader.feed(await connection.receive(BULK if reader.left > READ else READ, self._deadline))
+            piece = await connection.read()
         except BaseException:
             self.close()
             raise
         if not piece:
-            self._connection, self.trailers = None, reader.trailers
-            if self._reusable:
-                self._core.give(connection)
-            else:
-                connection.close()
+            self._connection = None
+            self._core.give(connection)
         return piece
 
     async def all(self, limit: int = MAX_ANSWER) -> bytes:
@@ -151,7 +133,7 @@ class Answer:
             size += len(piece)
             if size > limit:
                 self.close()
-                raise TooLargeError(f"answer: more than {limit} bytes")
+                raise errors.TooLargeError(f"answer: more than {limit} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def line(self) -> bytes:
@@ -161,12 +143,12 @@ class Answer:
             piece = await self.read()
             if not piece:
                 if any(pieces):
-                    raise ConnectionLostError("stream: it ends within a line")
+                    raise errors.ConnectionLostError("stream: it ends within a line")
                 return b""
             pieces.append(piece)
             if sum(map(len, pieces)) > MAX_LINE:
                 self.close()
-                raise ProtocolError("stream: a line is too long")
+                raise errors.ProtocolError("stream: a line is too long")
         line, _, self._left = b"".join(pieces).partition(b"\n")
         return line + b"\n"
 
@@ -191,7 +173,7 @@ class Core:
         if token:
             self._common.append(("Authorization", f"Bearer {token}"))
         self._keys, self._counter = secrets.token_hex(8), itertools.count(1)
-        self._opening = io.lock()
+        self._opening = threading.Lock()
         self._lease = ""
         self._holder: Stop | None = None
         self._holding: Answer | None = None
@@ -200,24 +182,22 @@ class Core:
     # Connections
 
     async def _take(self, request: Request, deadline: float | None) -> Connection:
-        while self._idle:
-            try:
+        with contextlib.suppress(IndexError):  # other threads take connections as well
+            while True:
                 connection = self._idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if request.repeatable or not connection.stale():
-                return connection
-            connection.close()
+                if request.repeatable or not connection.stale():
+                    return connection
+                connection.close()
         return await self.io.connect(self.address, deadline)
 
     def _close_idle(self) -> None:
-        while self._idle:
-            with contextlib.suppress(IndexError):
+        with contextlib.suppress(IndexError):
+            while True:
                 self._idle.pop().close()
 
     def give(self, connection: Connection) -> None:
         """Take back a connection whose answer has been read."""
-        if connection.reader.reusable and not self._closed and len(self._idle) < IDLE:
+        if connection.reusable and not self._closed and len(self._idle) < IDLE:
             self._idle.append(connection)
         else:
             connection.close()
@@ -225,9 +205,9 @@ class Core:
     def check(self) -> None:
         """Fail if the client cannot be used."""
         if self._forks != forks.count:
-            raise ForkError("client: used after fork", hint="create a client in the child process")
+            raise errors.ForkError("client: used after fork", hint="create a client in the child process")
         if self._closed:
-            raise UnavailableError("client: closed")
+            raise errors.UnavailableError("client: closed")
 
     # Calls
 
@@ -245,46 +225,54 @@ class Core:
     async def _repeat(self, request: Request, deadline: float | None, whole: bool) -> tuple[Answer, bytes]:
         """Send a request, and again if the connection breaks and it may be repeated."""
         self.check()
-        attempt, failing = 0, 0.0
+        failing = 0.0  # when the failures began
         while True:
             began = time.monotonic()
             try:
                 answer = await self._once(request, deadline)
                 return answer, await answer.all() if whole else b""
-            except ConnectionLostError as e:
+            except errors.ConnectionLostError as e:
                 now = time.monotonic()
-                if attempt == 0 or now - began > PATIENCE:
-                    attempt, failing = 0, now
+                pause = PAUSE if failing and now - began < PATIENCE else 0.0
+                failing = failing if pause else now
                 if self.server is not None and self.server.ended:
-                    raise UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
+                    raise errors.UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
                 self._close_idle()  # they broke as well, if the server was restarted
                 if not request.repeatable or now - failing > PATIENCE:
                     raise
-                await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
-                attempt += 1
+                await self.io.sleep(pause)
                 log.debug("repeating %s %s: %s", request.method, request.path, e)
 
-    async def json(self, request: Request, deadline: float | None = None) -> Fields:
+    async def json(self, request: Request, deadline: float | None = None) -> JSON:
         """Send a request and return the JSON object of its answer."""
-        return Fields(decode(await self.call(request, deadline)))
+        return decode(await self.call(request, deadline))
+
+    async def save(self, request: Request, target: Target) -> None:
+        """Send a request and write the body of its answer to a target."""
+        with contextlib.closing(await self.open(request)) as answer, writing(target) as file:
+            while piece := await answer.read():
+                await self.io.thread(functools.partial(file.write, piece))
 
     async def _once(self, request: Request, deadline: float | None) -> Answer:
         fields = list(self._common)
-        length = None
+        length = None if request.method in ("GET", "HEAD") else 0
         if request.body is not None or request.pieces is not None:
             length = len(request.body) if request.body is not None else request.length
             fields.append(("Content-Type", request.content))
-        elif request.method not in ("GET", "HEAD"):
-            length = 0
+        received: list[str] = []
         if request.lease:
             fields.append(("Fumehood-Lease", request.lease))
+            with contextlib.suppress(IndexError):
+                while len(received) < ACKNOWLEDGED:
+                    received.append(self._received.popleft())
         if request.key:
             fields.append(("Idempotency-Key", request.key))
-        received = self._acknowledged(fields) if request.lease else []
+        if received:
+            fields.append(("Idempotency-Received", ",".join(received)))
         try:
             head = _http.head(request.method, request.target, fields, length)
         except ValueError as e:
-            raise ConfigError(f"request: {e}") from None
+            raise errors.ConfigError(f"request: {e}") from None
         connection = await self._take(request, deadline)
         try:
             answer = await self._send(connection, request, head, deadline)
@@ -292,41 +280,28 @@ class Core:
             connection.close()
             self._received.extend(received)
             raise
-        if answer.head.status >= 300:
+        if answer.status >= 300:
             raise await self._failure(answer)
         return answer
 
-    def _acknowledged(self, fields: list[tuple[str, str]]) -> list[str]:
-        received: list[str] = []
-        while self._received and len(received) < ACKNOWLEDGED:
-            try:
-                received.append(self._received.popleft())
-            except IndexError:  # another thread was faster
-                break
-        if received:
-            fields.append(("Idempotency-Received", ",".join(received)))
-        return received
-
     async def _send(self, connection: Connection, request: Request, head: bytes, deadline: float | None) -> Answer:
-        reader = connection.reader
-        reader.begin(request.method)
-        broken: ConnectionLostError | None = None
+        connection.begin(request.method, deadline)
+        broken: errors.ConnectionLostError | None = None
+        body = request.body or b""
         try:
-            if request.body is not None and len(request.body) > READ:
+            if len(body) > _http.READ:
                 await connection.send(head, deadline)
-                await connection.send(request.body, deadline)
+                await connection.send(body, deadline)
             else:
-                await connection.send(head + (request.body or b""), deadline)
+                await connection.send(head + body, deadline)
             if request.pieces is not None:
                 await self._send_pieces(connection, request.pieces, request.length, deadline)
-        except ConnectionLostError as e:
+        except errors.ConnectionLostError as e:
             broken = e  # the server may have refused the body, and said so
-        while (answer := reader.head()) is None:
-            try:
-                reader.feed(await connection.receive(READ, deadline))
-            except ConnectionLostError as e:
-                raise broken or e from e
-        return Answer(self, connection, answer, deadline, reusable=broken is None)
+        try:
+            return Answer(self, connection, await connection.head(keep=broken is None))
+        except errors.ConnectionLostError as e:
+            raise broken or e from e
 
     async def _send_pieces(
         self, connection: Connection, pieces: Iterator[bytes], length: int, deadline: float | None
@@ -340,27 +315,28 @@ class Core:
         if length < 0:
             await connection.send(_http.LAST_CHUNK, deadline)
         elif sent != length:
-            raise ConfigError(f"upload: the source has another size than the {length} bytes that it should have")
+            raise errors.ConfigError(f"upload: the source has another size than the {length} bytes that it should have")
 
-    async def _failure(self, answer: Answer) -> FumehoodError:
+    async def _failure(self, answer: Answer) -> errors.FumehoodError:
         """Return the error that an answer of failure describes."""
-        status = answer.head.status
+        status = answer.status
         try:
             body = decode(await answer.all(MAX_ERROR))
-        except (ProtocolError, TooLargeError):
-            return InfrastructureError(f"the server answered with status {status}, without an error", status=status)
-        return from_json(body.get("error", body) if isinstance(body, dict) else None, status)
+        except (errors.ProtocolError, errors.TooLargeError):
+            message = f"the server answered with status {status}, without an error"
+            return errors.InfrastructureError(message, status=status)
+        return errors.from_json(body.get("error", body), status)
 
     # Keys and the lease
 
-    async def keyed(self, request: Request, deadline: float | None = None) -> Fields:
+    async def keyed(self, request: Request, deadline: float | None = None) -> JSON:
         """Send a request that runs once, however often it is sent. If the caller gives up, it is canceled."""
         request.lease = request.lease or await self.lease(deadline)
         request.key = self.key(request.lease)
         try:
             return await self.json(request, deadline)
         except BaseException as e:
-            if not isinstance(e, FumehoodError) or isinstance(e, RequestTimeoutError):
+            if not isinstance(e, errors.FumehoodError) or isinstance(e, errors.RequestTimeoutError):
                 await self.io.shielded(lambda: self._cancel(request))
             raise
 
@@ -373,7 +349,7 @@ class Core:
         try:
             cancel = Request("DELETE", f"/v1/leases/{segment(request.lease)}/keys/{segment(request.key)}", repeat=True)
             await self.call(cancel, time.monotonic() + CANCEL)
-        except FumehoodError as e:
+        except errors.FumehoodError as e:
             log.debug("canceling %s %s: %s", request.method, request.path, e)
 
     async def lease(self, deadline: float | None = None) -> str:
@@ -381,35 +357,31 @@ class Core:
         lease = self._lease  # another thread may change it
         if lease:
             return lease
-        async with self._opening:
+        async with self.io.holding(self._opening):
             lease = self._lease
             if lease:
                 return lease
             self.check()
-            opened = (await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).text("id")
+            opened = str((await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).get("id"))
             self._lease = opened
             self._holder = self.io.spawn(lambda: self._hold(opened))
             return opened
 
     async def _hold(self, lease: str) -> None:
         """Hold the lease by an open connection until the client is closed or the lease is gone."""
-        attempt = 0
         while self._lease == lease:
             try:
-                answer = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold", repeat=True))
-                self._holding = answer
-                attempt = 0
-                while await answer.read():
+                self._holding = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold"))
+                while await self._holding.read():
                     pass
-            except (ConnectionLostError, ProtocolError):
-                pass
-            except FumehoodError as e:
+            except (errors.ConnectionLostError, errors.ProtocolError) as e:
+                log.debug("holding the lease: %s", e)
+            except errors.FumehoodError as e:
                 if self._lease == lease:
                     log.warning("the lease is gone, and with it its sandboxes: %s", e)
                     self._lease = ""  # the next sandbox opens another
                 return
-            await self.io.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
-            attempt += 1
+            await self.io.sleep(PAUSE)
 
     async def close(self) -> None:
         """End the lease, which removes its sandboxes, close the connections, and stop a server of our own."""
@@ -422,7 +394,7 @@ class Core:
         try:
             if lease:
                 await self.call(Request("DELETE", f"/v1/leases/{segment(lease)}"))  # it ends by itself otherwise
-        except FumehoodError as e:
+        except errors.FumehoodError as e:
             log.debug("ending the lease: %s", e)
         finally:
             self._closed = True
@@ -437,3 +409,42 @@ class Core:
         await self.io.sleep(0)  # an event loop closes connections in its next round
         if self.server is not None:
             await self.io.thread(self.server.stop)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What requests are about: the path that they have in common, their lease and query."""
+
+    core: Core
+    lease: str
+    path: str
+    query: Mapping[str, Value] = field(default_factory=dict)
+
+    def below(self, kind: str, name: str) -> Place:
+        """Return the place of something in this one."""
+        return Place(self.core, self.lease, f"{self.path}/{kind}/{segment(name)}")
+
+    def request(self, method: str, what: str = "", body: JSON | None = None, /, **query: Value) -> Request:
+        """Return a request. A DELETE may be repeated."""
+        path = f"{self.path}/{what}" if what else self.path
+        data = None if body is None else encode(body)
+        return Request(method, path, {**self.query, **query}, body=data, lease=self.lease, repeat=method == "DELETE")
+
+    async def get(self, what: str = "", **query: Value) -> JSON:
+        """Return the JSON object of a GET."""
+        return await self.core.json(self.request("GET", what, **query))
+
+    async def post(self, what: str, body: JSON, repeat: bool = False) -> bytes:
+        """Send a POST."""
+        request = self.request("POST", what, body)
+        request.repeat = repeat
+        return await self.core.call(request)
+
+    async def run(self, what: str, body: JSON, deadline: float | None = None) -> JSON:
+        """Send a POST that runs once, and return the JSON object of its answer."""
+        return await self.core.keyed(self.request("POST", what, body), deadline)
+
+    async def remove(self, **query: Value) -> None:
+        """Remove what is here, if it still is."""
+        with contextlib.suppress(errors.UnavailableError, errors.StaleError):
+            await self.core.call(self.request("DELETE", **query))

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 from typing import Any
+
+_kinds: dict[str, type[FumehoodError]] = {}  # by code
+_FIELDS = ("op", "service", "path", "hint")
 
 
 class FumehoodError(Exception):
     """A failure of Fumehood, never of a program: how a program ended is in its Result.
 
-    code is the class of the failure as in JSON. op, service and path say what failed, hint what can be done, and
-    status is the HTTP status if the server answered.
+    code is the class of the failure, op, service and path say what failed, hint what can be done, and status is the
+    HTTP status if the server answered.
     """
+
+    _code = "infrastructure"
+    _number: int | None = None
+
+    def __init_subclass__(cls, code: str = "", number: int | None = None) -> None:
+        """Set the code, which a class without one inherits, and the error number of an OSError."""
+        cls._number = number
+        if code:
+            cls._code, _kinds[code] = code, cls
 
     def __init__(
         self,
@@ -26,7 +39,7 @@ class FumehoodError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.code = code or next((_CODES[kind] for kind in type(self).__mro__ if kind in _CODES), "infrastructure")
+        self.code = code or self._code
         self.op = op
         self.service = service
         self.path = path
@@ -34,37 +47,33 @@ class FumehoodError(Exception):
         self.status = status
         error: BaseException = self
         if isinstance(error, OSError):
-            error.errno, error.strerror, error.filename = _ERRNOS.get(type(self)), message, path or None
+            error.errno, error.strerror, error.filename = self._number, message, path or None
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint and self.hint not in self.message else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = ("code", "op", "service", "path", "hint", "status")
-        return _rebuild, (type(self), self.message, {name: getattr(self, name) for name in fields})
+        fields = {name: getattr(self, name) for name in ("code", *_FIELDS, "status")}
+        return partial(type(self), **fields), (self.message,)
 
 
-def _rebuild(kind: type[FumehoodError], message: str, fields: dict[str, Any]) -> FumehoodError:
-    return kind(message, **fields)
-
-
-class ConfigError(FumehoodError, ValueError):
+class ConfigError(FumehoodError, ValueError, code="config"):
     """The request is invalid and will fail again: a bad option, an unknown image."""
 
 
-class UnavailableError(FumehoodError):
+class UnavailableError(FumehoodError, code="unavailable"):
     """The sandbox, the service or the daemon does not exist, or no longer does."""
 
 
-class BrokenError(UnavailableError):
+class BrokenError(UnavailableError, code="broken"):
     """Code in the sandbox made it unavailable, for example by using up the memory."""
 
 
-class InfrastructureError(FumehoodError):
+class InfrastructureError(FumehoodError, code="infrastructure"):
     """Our side failed. The same call may succeed in a new sandbox."""
 
 
-class ConnectionLostError(InfrastructureError, ConnectionError):
+class ConnectionLostError(InfrastructureError, ConnectionError, number=errno.ECONNRESET):
     """The connection to the server broke, and the call could not be repeated."""
 
 
@@ -72,75 +81,75 @@ class ProtocolError(InfrastructureError):
     """The server's answer is malformed."""
 
 
-class StaleError(InfrastructureError):
+class StaleError(InfrastructureError, code="stale"):
     """The lease or key belongs to a server that has ended. What it ran is unknown, and is never run again."""
 
 
-class LimitError(FumehoodError):
+class LimitError(FumehoodError, code="limit"):
     """A limit was reached; the message states it."""
 
 
-class CanceledError(FumehoodError):
+class CanceledError(FumehoodError, code="canceled"):
     """The call was canceled, for example because its lease ended or its server stopped."""
 
 
-class RequestTimeoutError(CanceledError, TimeoutError):
+class RequestTimeoutError(CanceledError, TimeoutError, number=errno.ETIMEDOUT):
     """The call's timeout expired. A command's own timeout is an outcome instead, see Result."""
 
 
-class UnsupportedError(FumehoodError, NotImplementedError):
+class UnsupportedError(FumehoodError, NotImplementedError, code="unsupported"):
     """This provider, transport or platform cannot do what was requested."""
 
 
-class NotStartedError(FumehoodError):
+class NotStartedError(FumehoodError, code="not-started"):
     """The program could not be started, so nothing ran."""
 
 
-class ProgramNotFoundError(NotStartedError, FileNotFoundError):
+class ProgramNotFoundError(NotStartedError, FileNotFoundError, code="program-not-found", number=errno.ENOENT):
     """The service has no such program."""
 
 
-class NotExecutableError(NotStartedError, PermissionError):
+class NotExecutableError(NotStartedError, PermissionError, code="not-executable", number=errno.EACCES):
     """The file exists but may not be executed, or is not a program."""
 
 
-class DirectoryNotFoundError(NotStartedError, FileNotFoundError):
+class DirectoryNotFoundError(NotStartedError, FileNotFoundError, code="directory-not-found", number=errno.ENOENT):
     """The working directory does not exist or cannot be entered."""
 
 
-class UserNotFoundError(NotStartedError):
+class UserNotFoundError(NotStartedError, code="user-not-found"):
     """The user or group is unknown in the service. File operations raise it too."""
 
 
-class NotFoundError(FumehoodError, FileNotFoundError):
+class NotFoundError(FumehoodError, FileNotFoundError, code="not-found", number=errno.ENOENT):
     """No such file or directory in the sandbox."""
 
 
-class PermissionDeniedError(FumehoodError, PermissionError):
+class PermissionDeniedError(FumehoodError, PermissionError, code="permission-denied", number=errno.EACCES):
     """The user lacks the permission, or the server does not allow the request."""
 
 
-class IsDirectoryError(FumehoodError, IsADirectoryError):
+class IsDirectoryError(FumehoodError, IsADirectoryError, code="is-a-directory", number=errno.EISDIR):
     """A file was expected, but the path is a directory."""
 
 
-class NotDirectoryError(FumehoodError, NotADirectoryError):
+class NotDirectoryError(FumehoodError, NotADirectoryError, code="not-a-directory", number=errno.ENOTDIR):
     """A directory was expected, but the path is something else."""
 
 
-class ExistsError(FumehoodError, FileExistsError):
+class ExistsError(FumehoodError, FileExistsError, code="already-exists", number=errno.EEXIST):
     """The path already exists."""
 
 
-class NotEmptyError(FumehoodError, OSError):
+class NotEmptyError(FumehoodError, OSError, code="not-empty", number=errno.ENOTEMPTY):
     """The directory is not empty."""
 
 
-class TooLargeError(LimitError):
+class TooLargeError(LimitError, code="too-large"):
     """The file, the body or the output exceeds the limit stated in the message."""
 
 
-class NotRegularError(FumehoodError, OSError):
+class NotRegularError(FumehoodError, OSError, code="not-a-regular-file", number=errno.EINVAL):
     """The path is a socket, a device or a pipe, which are never opened."""
 
 
@@ -152,57 +161,12 @@ class ForkError(ConfigError, RuntimeError):
     """A client was used in a child process after fork. Create a client there instead."""
 
 
-_BY_CODE: dict[str, type[FumehoodError]] = {
-    "config": ConfigError,
-    "unavailable": UnavailableError,
-    "broken": BrokenError,
-    "stale": StaleError,
-    "limit": LimitError,
-    "canceled": CanceledError,
-    "unsupported": UnsupportedError,
-    "not-started": NotStartedError,
-    "program-not-found": ProgramNotFoundError,
-    "not-executable": NotExecutableError,
-    "directory-not-found": DirectoryNotFoundError,
-    "user-not-found": UserNotFoundError,
-    "not-found": NotFoundError,
-    "permission-denied": PermissionDeniedError,
-    "is-a-directory": IsDirectoryError,
-    "not-a-directory": NotDirectoryError,
-    "already-exists": ExistsError,
-    "not-empty": NotEmptyError,
-    "too-large": TooLargeError,
-    "not-a-regular-file": NotRegularError,
-    "infrastructure": InfrastructureError,
-}
-_CODES = {kind: code for code, kind in _BY_CODE.items()}
-_ERRNOS: dict[type[FumehoodError], int] = {
-    ConnectionLostError: errno.ECONNRESET,
-    RequestTimeoutError: errno.ETIMEDOUT,
-    ProgramNotFoundError: errno.ENOENT,
-    NotExecutableError: errno.EACCES,
-    DirectoryNotFoundError: errno.ENOENT,
-    NotFoundError: errno.ENOENT,
-    PermissionDeniedError: errno.EACCES,
-    IsDirectoryError: errno.EISDIR,
-    NotDirectoryError: errno.ENOTDIR,
-    ExistsError: errno.EEXIST,
-    NotEmptyError: errno.ENOTEMPTY,
-    NotRegularError: errno.EINVAL,
-}
-
-
 def from_json(body: object, status: int = 0) -> FumehoodError:
     """Return the error that a server's JSON describes. An unknown code becomes an InfrastructureError."""
-    fields = body if isinstance(body, dict) else {}
-
-    def text(name: str) -> str:
-        value = fields.get(name)
-        return value if isinstance(value, str) else ""
-
-    code = text("code")
-    kind = _BY_CODE.get(code, InfrastructureError)
-    message = text("message") or f"the server answered with status {status}"
-    return kind(
-        message, code=code, op=text("op"), service=text("service"), path=text("path"), hint=text("hint"), status=status
-    )
+    given = body if isinstance(body, dict) else {}
+    fields = {name: given[name] for name in _FIELDS if isinstance(given.get(name), str)}
+    code, message = given.get("class"), given.get("message")
+    if not message or not isinstance(message, str):
+        message = f"the server answered with status {status}"
+    code = code if isinstance(code, str) else ""
+    return _kinds.get(code, InfrastructureError)(message, code=code, status=status, **fields)

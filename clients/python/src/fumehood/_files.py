@@ -8,29 +8,15 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import BinaryIO
 
 from ._errors import ConfigError
 
 PIECE = 1 << 20  # bytes read from a file at a time
 
 
-class Readable(Protocol):
-    """A file object to read from, in binary mode."""
-
-    def read(self, size: int = ..., /) -> bytes:
-        """Return up to size bytes, none at the end."""
-
-
-class Writable(Protocol):
-    """A file object to write to, in binary mode."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Write all of data."""
-
-
-Source = str | os.PathLike[str] | Readable  # a path or a file object
-Target = str | os.PathLike[str] | Writable
+Source = str | os.PathLike[str] | BinaryIO  # a path or a file object
+Target = Source
 
 
 def content(data: bytes | bytearray | memoryview | str) -> bytes:
@@ -49,7 +35,7 @@ def reading(source: Source) -> Iterator[tuple[Iterator[bytes], int]]:
         yield _pieces(file), status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
-def read_all(source: bytes | bytearray | memoryview | str | os.PathLike[str] | Readable | None) -> bytes:
+def read_all(source: bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO | None) -> bytes:
     """Return what a command reads: bytes, text, the file of a Path, or the rest of a file object."""
     if source is None:
         return b""
@@ -59,14 +45,14 @@ def read_all(source: bytes | bytearray | memoryview | str | os.PathLike[str] | R
         return b"".join(pieces)
 
 
-def _pieces(file: Readable) -> Iterator[bytes]:
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
     while piece := file.read(PIECE):
         if not isinstance(piece, bytes):
             raise ConfigError("file: opened in text mode", hint="open it in binary mode")
         yield piece
 
 
-def _rest(file: Readable) -> int:
+def _rest(file: BinaryIO) -> int:
     """Return how many bytes are left in a file object, or -1."""
     if hasattr(file, "seek") and hasattr(file, "tell"):
         with contextlib.suppress(OSError, ValueError):
@@ -77,35 +63,17 @@ def _rest(file: Readable) -> int:
     return -1
 
 
-class Sink:
-    """Where a download goes. A path gets the content when it is complete, never a part of it."""
-
-    def __init__(self, target: Target) -> None:
-        self._path: Path | None = None
-        self._part: Path | None = None
-        self._file: Writable
-        self._own: IO[bytes] | None = None
-        if isinstance(target, (str, os.PathLike)):
-            self._path = Path(target)
-            self._part = self._path.with_name(f".{self._path.name}.{secrets.token_hex(6)}")
-            self._own = self._file = self._part.open("xb")
-        else:
-            self._file = target
-
-    def write(self, data: bytes) -> None:
-        """Write all of data."""
-        self._file.write(data)
-
-    def finish(self) -> None:
-        """Make the content visible."""
-        if self._own and self._part and self._path:
-            self._own.close()
-            self._part.replace(self._path)
-            self._part = None
-
-    def close(self) -> None:
-        """Remove what is incomplete."""
-        if self._own:
-            self._own.close()
-        if self._part:
-            self._part.unlink(missing_ok=True)
+@contextlib.contextmanager
+def writing(target: Target) -> Iterator[BinaryIO]:
+    """Open a target. A path gets the content when it is complete, never a part of it."""
+    if not isinstance(target, (str, os.PathLike)):
+        yield target
+        return
+    path = Path(target)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        with part.open("xb") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

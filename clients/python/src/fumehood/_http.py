@@ -1,4 +1,4 @@
-"""HTTP/1.1 framing without I/O: requests as bytes, and responses from bytes.
+"""HTTP/1.1 framing: requests as bytes, and responses from the bytes of a connection.
 
 It reads an allow-list: responses with a Content-Length or chunked, never both, with bounded heads. Everything else is
 a ProtocolError. The end of the connection before the end of a response is a ConnectionLostError.
@@ -6,14 +6,16 @@ a ProtocolError. The end of the connection before the end of a response is a Con
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ._errors import ConnectionLostError, ProtocolError
 
 MAX_HEAD = 64 << 10  # bytes of a status line with all headers, and of all trailers
 MAX_FIELDS = 100  # headers of a response
+READ = 64 << 10  # bytes of an ordinary read
+BULK = 1 << 20  # bytes of a read where a large body is on its way
 MAX_INFORMATIONAL = 8  # responses of class 1xx before the final one
 LAST_CHUNK = b"0\r\n\r\n"
 
@@ -42,174 +44,120 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
-@dataclass
-class Head:
-    """The head of a response. Names of fields are in lower case."""
+class Reader(abc.ABC):
+    """Reads responses from one connection, one after the other: for each begin, head, then read until it is empty.
 
-    status: int
-    fields: dict[str, str] = field(default_factory=dict)
-
-
-class Reader:
-    """Reads responses from the bytes of one connection, one after the other.
-
-    For each response: begin, then head until it is not None, then data until it is empty. A None means that feed must
-    be called first, with b"" at the end of the connection.
+    An error leaves the connection useless.
     """
 
     def __init__(self) -> None:
         self._buffer = b""
         self._at = 0  # position in the buffer
-        self._ended = False  # the connection has no more bytes
         self._left = 0  # bytes left of the body or chunk
         self._chunked = False
         self._between = False  # a chunk's own end comes next
         self._finished = True
         self._keep = True
-        self._trailing = False  # the trailers come next
         self._bodiless = False
-        self._informational = 0
-        self.trailers: dict[str, str] = {}
+        self._deadline: float | None = None
+
+    @abc.abstractmethod
+    async def receive(self, size: int, deadline: float | None) -> bytes:
+        """Return the next bytes of the connection, or none at its end."""
 
     @property
     def reusable(self) -> bool:
         """Whether the connection can carry another request."""
-        return self._finished and self._keep and not self._ended and self._at == len(self._buffer)
+        return self._finished and self._keep and self._at == len(self._buffer)
 
-    @property
-    def left(self) -> int:
-        """How many bytes are left of the body, or of its current chunk."""
-        return self._left
-
-    def begin(self, method: str) -> None:
+    def begin(self, method: str, deadline: float | None = None) -> None:
         """Begin to read the response to a request."""
         if not self._finished:
             raise ProtocolError("response: the one before has not been read to its end")
-        self._finished = False
-        self._bodiless = method == "HEAD"
-        self._informational = 0
-        self.trailers = {}
+        self._finished, self._bodiless, self._deadline = False, method == "HEAD", deadline
 
-    def feed(self, data: bytes) -> None:
-        """Add bytes of the connection; none mean its end."""
-        if not data:
-            self._ended = True
-        elif self._at == len(self._buffer):
-            self._buffer, self._at = data, 0
-        else:
-            self._buffer, self._at = self._buffer[self._at :] + data, 0
-
-    def head(self) -> Head | None:
-        """Return the head of the response, or None if more bytes are needed."""
-        while True:
-            block = self._block()
-            if block is None:
-                return None
-            line, _, rest = block.partition(b"\r\n")
+    async def head(self, keep: bool = True) -> int:
+        """Return the status of the response. keep is whether the connection can carry another one."""
+        for _ in range(MAX_INFORMATIONAL + 1):
+            line, _, rest = (await self._until(b"\r\n\r\n", MAX_HEAD)).partition(b"\r\n")
             match = _STATUS.fullmatch(line)
             if not match:
                 raise ProtocolError(f"response: invalid status line {line[:80]!r}")
-            answer = Head(int(match[1]), _fields(rest))
-            if answer.status >= 200:
-                self._frame(answer)
-                return answer
-            self._informational += 1
-            if answer.status == 101 or self._informational > MAX_INFORMATIONAL:
-                raise ProtocolError(f"response: unexpected status {answer.status}")
+            status, fields = int(match[1]), _fields(rest)
+            if status >= 200:
+                self._frame(status, fields, keep)
+                return status
+            if status == 101:
+                break
+        raise ProtocolError(f"response: unexpected status {status}")
 
-    def data(self) -> bytes | None:
-        """Return the next bytes of the body, b"" at its end, or None if more bytes are needed."""
-        while self._left == 0:
-            if self._finished:
-                return b""
-            if not self._chunked:
+    async def read(self) -> bytes:
+        """Return the next bytes of the body, none at its end."""
+        if self._left == 0:
+            if self._chunked and not self._finished:
+                await self._next_chunk()
+            if self._left == 0:
                 self._finished = True
-            elif not self._next_chunk():
-                return None
-        available = len(self._buffer) - self._at
-        if available == 0:
-            self._need()
-            return None
-        if self._at == 0 and available <= self._left:
-            piece, self._buffer = self._buffer, b""
-        else:
-            end = self._at + min(available, self._left)
-            piece, self._at = self._buffer[self._at : end], end
+                return b""
+        if self._at == len(self._buffer):
+            await self._more(BULK if self._left > READ else READ)
+        end = min(len(self._buffer), self._at + self._left)
+        piece, self._at = self._buffer[self._at : end], end
         self._left -= len(piece)
-        self._between = self._chunked and self._left == 0
+        self._between = self._left == 0
         return piece
 
-    def _need(self) -> None:
-        """Fail if no more bytes will come."""
-        if self._ended:
+    async def _more(self, size: int = READ) -> None:
+        """Add bytes of the connection to the buffer."""
+        data = await self.receive(size, self._deadline)
+        if not data:
             raise ConnectionLostError("connection: closed before the end of the response")
+        self._buffer, self._at = self._buffer[self._at :] + data, 0
 
-    def _block(self) -> bytes | None:
-        """Return the bytes up to an empty line."""
-        if self._buffer.startswith(b"\r\n", self._at):  # a block of no lines: trailers
-            self._at += 2
-            return b""
-        end = self._buffer.find(b"\r\n\r\n", self._at)
-        if (len(self._buffer) if end < 0 else end) - self._at > MAX_HEAD:
-            raise ProtocolError(f"response: its head has more than {MAX_HEAD} bytes")
-        if end < 0:
-            self._need()
-            return None
-        block, self._at = self._buffer[self._at : end], end + 4
+    async def _until(self, end: bytes, limit: int) -> bytes:
+        """Return up to limit bytes before the next end, and skip both."""
+        while (found := self._buffer.find(end, self._at, self._at + limit + len(end))) < 0:
+            if len(self._buffer) - self._at >= limit + len(end):
+                raise ProtocolError(f"response: no end of a line or head within {limit} bytes")
+            await self._more()
+        block, self._at = self._buffer[self._at : found], found + len(end)
         return block
 
-    def _next_chunk(self) -> bool:
-        """Read up to the data of the next chunk, or to the end of the body. Report whether there were enough bytes."""
+    async def _next_chunk(self) -> None:
+        """Read up to the data of the next chunk, or to the end of the body."""
         if self._between:
-            if len(self._buffer) - self._at < 2:
-                self._need()
-                return False
-            if not self._buffer.startswith(b"\r\n", self._at):
-                raise ProtocolError("response: a chunk is longer than its size")
-            self._at += 2
-            self._between = False
-        if not self._trailing:
-            end = self._buffer.find(b"\r\n", self._at, self._at + _MAX_CHUNK_LINE)
-            if end < 0:
-                if len(self._buffer) - self._at >= _MAX_CHUNK_LINE:
-                    raise ProtocolError("response: the line of a chunk's size is too long")
-                self._need()
-                return False
-            match = _CHUNK.fullmatch(self._buffer, self._at, end)
-            if not match:
-                raise ProtocolError(
-                    f"response: invalid chunk size {self._buffer[self._at : min(end, self._at + 40)]!r}"
-                )
-            self._at, self._left = end + 2, int(match[1], 16)
-            self._trailing = self._left == 0
-        if self._trailing:
-            block = self._block()
-            if block is None:
-                return False
-            self.trailers = _fields(block)
-            self._trailing, self._finished = False, True
-        return True
+            await self._until(b"\r\n", 0)  # a chunk that is longer than its size fails here
+        line = await self._until(b"\r\n", _MAX_CHUNK_LINE)
+        match = _CHUNK.fullmatch(line)
+        if not match:
+            raise ProtocolError(f"response: invalid chunk size {line[:40]!r}")
+        self._left = int(match[1], 16)
+        if self._left:
+            return
+        for _ in range(MAX_FIELDS):
+            trailer = await self._until(b"\r\n", MAX_HEAD)
+            if not trailer:
+                return
+            _fields(trailer)
+        raise ProtocolError(f"response: it has more than {MAX_FIELDS} trailers")
 
-    def _frame(self, answer: Head) -> None:
+    def _frame(self, status: int, fields: dict[str, str], keep: bool) -> None:
         """Decide how long the body is."""
-        coding, length = answer.fields.get("transfer-encoding"), answer.fields.get("content-length")
-        options = answer.fields.get("connection", "")
-        self._keep = not options or "close" not in {t.strip().lower() for t in options.split(",")}
-        self._chunked, self._left, self._between, self._trailing = False, 0, False, False
+        coding, length = fields.get("transfer-encoding"), fields.get("content-length")
+        options = fields.get("connection", "")
+        self._keep = keep and (not options or "close" not in {t.strip().lower() for t in options.split(",")})
+        self._chunked, self._left, self._between = False, 0, False
         if coding is not None and length is not None:
             raise ProtocolError("response: it has both a length and a transfer coding")
         if length is not None and not _LENGTH.fullmatch(length):
             raise ProtocolError(f"response: invalid length {length[:40]!r}")
         if coding is not None and coding.lower() != "chunked":
             raise ProtocolError(f"response: unknown transfer coding {coding[:40]!r}")
-        if self._bodiless or answer.status in (204, 304):
+        if self._bodiless or status in (204, 304):
             return
-        if coding is not None:
-            self._chunked = True
-        elif length is not None:
-            self._left = int(length)
-        else:
+        if coding is None and length is None:
             raise ProtocolError("response: it has neither a length nor a transfer coding")
+        self._chunked, self._left = coding is not None, int(length or 0)
 
 
 def _fields(block: bytes) -> dict[str, str]:

@@ -6,26 +6,25 @@ finish runs it to its end like a function.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import select
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from ._errors import ConfigError, ConnectionLostError, RequestTimeoutError
+from ._errors import ConfigError, ConnectionLostError, FumehoodError, RequestTimeoutError
 from ._http import Reader
 from ._launch import forks
 
 T = TypeVar("T")
 
-READ = 64 << 10  # bytes of an ordinary read
-BULK = 1 << 20  # bytes of a read where a large body is on its way
+_TURN = 16  # operations without a wait, after which an event loop gets its turn
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
@@ -103,170 +102,158 @@ def expired() -> RequestTimeoutError:
     return RequestTimeoutError("the call's timeout expired")
 
 
-def lost(error: BaseException) -> ConnectionLostError:
-    """Return the error of a connection that broke."""
-    return ConnectionLostError(f"connection: {error or type(error).__name__}")
+class Connection(Reader):
+    """A connection to the server. Its socket never blocks; its IO waits for it."""
 
-
-class Connection(abc.ABC):
-    """A connection to the server, with the reader of its responses."""
-
-    def __init__(self) -> None:
-        self.reader = Reader()
+    def __init__(self, io: IO, sock: socket.socket) -> None:
+        super().__init__()
+        self._io = io
+        self._sock = sock
+        self._operations = 0
+        self._waiting = False
+        self._closed = False
         forks.hold(self)
 
-    @abc.abstractmethod
     def fileno(self) -> int:
         """Return the number of its descriptor, or -1."""
-
-    @abc.abstractmethod
-    async def send(self, data: bytes, deadline: float | None) -> None:
-        """Send all of data."""
-
-    @abc.abstractmethod
-    async def receive(self, size: int, deadline: float | None) -> bytes:
-        """Return the next bytes, or none at the connection's end."""
-
-    @abc.abstractmethod
-    def stale(self) -> bool:
-        """Report whether an idle connection can no longer be used."""
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Close the connection at once. A call that waits for it ends."""
-
-
-Work = Callable[[], Coroutine[Any, Any, None]]
-Stop = Callable[[], Coroutine[Any, Any, None]]  # cancels work if that is possible, and waits a moment for its end
-
-
-class IO(abc.ABC):
-    """What the rest of the package needs of the world."""
-
-    @abc.abstractmethod
-    async def connect(self, address: Address, deadline: float | None) -> Connection:
-        """Connect to a server."""
-
-    @abc.abstractmethod
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-
-    @abc.abstractmethod
-    async def thread(self, work: Callable[[], T]) -> T:
-        """Run a function that blocks."""
-
-    @abc.abstractmethod
-    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        """Return a lock."""
-
-    @abc.abstractmethod
-    def spawn(self, work: Work) -> Stop:
-        """Run work in the background. It handles its errors itself."""
-
-    @abc.abstractmethod
-    async def shielded(self, work: Work) -> None:
-        """Run work to its end even if the caller is canceled."""
-
-
-# Blocking
-
-
-class _Socket(Connection):
-    def __init__(self, sock: socket.socket) -> None:
-        super().__init__()
-        self._sock = sock
-        self._timed = True
-
-    def fileno(self) -> int:
         return self._sock.fileno()
 
-    def _limit(self, deadline: float | None) -> None:
-        if deadline is not None or self._timed:
-            self._sock.settimeout(remaining(deadline))
-            self._timed = deadline is not None
+    async def _complete(self, work: Callable[[], T], writing: bool, deadline: float | None) -> T:
+        """Call work, and again when the socket is ready if it was not."""
+        self._operations += 1
+        if self._operations % _TURN == 0:
+            await self._io.sleep(0)
+        try:
+            while not self._closed:
+                try:
+                    return work()
+                except BlockingIOError:
+                    await self._wait(writing, deadline)
+                except ssl.SSLWantReadError:
+                    await self._wait(False, deadline)
+                except ssl.SSLWantWriteError:
+                    await self._wait(True, deadline)
+        except FumehoodError:
+            raise
+        except (OSError, ValueError) as e:
+            raise ConnectionLostError(f"connection: {e or type(e).__name__}") from e
+        raise ConnectionLostError("connection: closed")
+
+    async def _wait(self, writing: bool, deadline: float | None) -> None:
+        self._waiting = True
+        try:
+            await self._io.ready(self._sock, writing, deadline)
+        finally:
+            self._waiting = False
+            if self._closed:
+                self._end()
 
     async def send(self, data: bytes, deadline: float | None) -> None:
-        try:
-            self._limit(deadline)
-            self._sock.sendall(data)
-        except TimeoutError:
-            raise expired() from None
-        except (OSError, ValueError) as e:
-            raise lost(e) from e
+        """Send all of data."""
+        remaining(deadline)  # a call whose timeout has expired sends nothing
+        left = memoryview(data)
+        while left:
+            left = left[await self._complete(partial(self._sock.send, left), True, deadline) :]
 
     async def receive(self, size: int, deadline: float | None) -> bytes:
-        try:
-            self._limit(deadline)
-            return self._sock.recv(size)
-        except TimeoutError:
-            raise expired() from None
-        except (OSError, ValueError) as e:
-            raise lost(e) from e
+        """Return the next bytes of the connection, or none at its end."""
+        return await self._complete(partial(self._sock.recv, size), False, deadline)
 
     def stale(self) -> bool:
+        """Report whether an idle connection can no longer be used."""
         try:
-            poll = select.poll()
-            poll.register(self._sock, select.POLLIN)
-            return bool(poll.poll(0))
+            return _poll(self._sock, select.POLLIN, 0)
         except (OSError, ValueError):
             return True
 
     def close(self) -> None:
+        """Close the connection at once. A call that waits for it ends."""
+        self._closed = True
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+        if not self._waiting:  # else the call that waits closes it
+            self._end()
+
+    def _end(self) -> None:
+        self._io.forget(self._sock)
         self._sock.close()
 
 
-class _Lock:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    async def __aenter__(self) -> None:
-        self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
+def _poll(sock: socket.socket, events: int, limit: float | None) -> bool:
+    """Wait for events of a socket for up to limit seconds. Report whether there was one."""
+    poll = select.poll()
+    poll.register(sock, events)
+    return bool(poll.poll(None if limit is None else limit * 1000))
 
 
-class BlockingIO(IO):
-    """I/O that blocks."""
+def _connect(address: Address, limit: float | None) -> socket.socket:
+    """Return a socket that is connected to a server and does not block."""
+    if address.path:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    else:
+        sock = socket.create_connection((address.host, address.port), limit)
+    try:
+        sock.settimeout(limit)
+        if address.path:
+            sock.connect(address.path)
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.tls:
+            sock = address.tls.wrap_socket(sock, server_hostname=address.host)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+Stop = Work  # cancels work if that is possible, and waits a moment for its end
+
+
+class IO:
+    """What the rest of the package needs of the world. This one blocks; those of event loops derive from it."""
 
     async def connect(self, address: Address, deadline: float | None) -> Connection:
+        """Connect to a server."""
         try:
-            limit = remaining(deadline)
-            if address.path:
-                sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                try:
-                    sock.settimeout(limit)
-                    sock.connect(address.path)
-                except BaseException:
-                    sock.close()
-                    raise
-                return _Socket(sock)
-            sock = socket.create_connection((address.host, address.port), limit)
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if address.tls:
-                    sock = address.tls.wrap_socket(sock, server_hostname=address.host)
-            except BaseException:
-                sock.close()
-                raise
-            return _Socket(sock)
+            return Connection(self, await self.thread(partial(_connect, address, remaining(deadline))))
+        except FumehoodError:
+            raise
         except TimeoutError:
             raise expired() from None
         except OSError as e:
-            raise unreachable(address, e) from e
+            raise ConnectionLostError(f"server {address}: {e.strerror or e}") from e
+
+    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
+        """Wait until a socket can be read from or, with writing, written to."""
+        if not _poll(sock, select.POLLOUT if writing else select.POLLIN, remaining(deadline)):
+            raise expired()
+
+    def forget(self, sock: socket.socket) -> None:
+        """Watch a socket no longer, which is about to be closed."""
 
     async def sleep(self, seconds: float) -> None:
-        threading.Event().wait(seconds)
+        """Wait."""
+        if seconds:
+            threading.Event().wait(seconds)
 
     async def thread(self, work: Callable[[], T]) -> T:
+        """Run a function that blocks."""
         return work()
 
-    def lock(self) -> contextlib.AbstractAsyncContextManager[Any]:
-        return _Lock()
+    @contextlib.asynccontextmanager
+    async def holding(self, lock: threading.Lock) -> AsyncIterator[None]:
+        """Hold a lock, for which threads or tasks wait."""
+        while not lock.acquire(blocking=False):
+            await self.sleep(0.002)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def spawn(self, work: Work) -> Stop:
+        """Run work in the background. It handles its errors itself."""
         thread = threading.Thread(target=lambda: finish(work()), name="fumehood", daemon=True)
         thread.start()
 
@@ -277,9 +264,5 @@ class BlockingIO(IO):
         return stop
 
     async def shielded(self, work: Work) -> None:
+        """Run work to its end even if the caller is canceled."""
         await work()
-
-
-def unreachable(address: Address, error: OSError) -> ConnectionLostError:
-    """Return the error of a server that cannot be connected to."""
-    return ConnectionLostError(f"server {address}: {error.strerror or error}")

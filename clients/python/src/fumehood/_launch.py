@@ -6,13 +6,12 @@ import contextlib
 import json
 import logging
 import os
-import select
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,9 +21,11 @@ from typing import IO, Any
 
 from ._errors import ConfigError, InfrastructureError, RequestTimeoutError
 
+Env = Mapping[str, str] | None
 START = 30.0  # seconds that a server may take to start
 STOP = 15.0  # seconds that a server may take to remove what it started
 _MAX_LINE = 64 << 10
+_LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
 log = logging.getLogger("fumehood")
 server_log = logging.getLogger("fumehood.server")
@@ -92,25 +93,18 @@ def _installed() -> list[Path]:
 class Server:
     """A server that this process has started. It ends, with all that it started, when its standard input closes."""
 
-    def __init__(
-        self,
-        binary: str = "",
-        arguments: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-        timeout: float = START,
-    ) -> None:
+    def __init__(self, binary: str, arguments: Sequence[str] = (), env: Env = None, timeout: float = START) -> None:
         wanted = server_log.getEffectiveLevel()
         level = "debug" if wanted <= logging.DEBUG else "info" if wanted <= logging.INFO else "warn"
         flags = ["--stdio", "--log-format", "json", "--log-level", level]
         command = [binary or find_binary(), "serve", *flags, *arguments]
-        variables = None if env is None else {**os.environ, **env}
         try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=variables,
+                env={**os.environ, **(env or {})},
                 start_new_session=True,  # the terminal's Ctrl-C is for this process, which ends the server
             )
         except OSError as e:
@@ -118,43 +112,34 @@ class Server:
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin: IO[bytes] = self._process.stdin
         self._lines: deque[str] = deque(maxlen=20)
-        self._reader = threading.Thread(
-            target=_relay, args=(self._process.stderr, self._lines), name="fumehood-log", daemon=True
-        )
+        relay = (self._process.stderr, self._lines)
+        self._reader = threading.Thread(target=_relay, args=relay, name="fumehood-log", daemon=True)
         self._reader.start()
         forks.hold(self._stdin)
         weakref.finalize(self, self._stdin.close)  # subprocess keeps a program that runs, with its pipes
         try:
-            self.hello = self._read_hello(time.monotonic() + timeout)
+            self.hello = self._read_hello(self._process.stdout, timeout)
         except BaseException:
             self._process.kill()
             self.stop(1)
             raise
 
-    def _read_hello(self, deadline: float) -> dict[str, Any]:
-        stdout = self._process.stdout
-        assert stdout
-        poll = select.poll()
-        poll.register(stdout, select.POLLIN)
-        line = b""
-        while not line.endswith(b"\n"):
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise RequestTimeoutError("server: it did not start in time")
-            if not poll.poll(left * 1000):
-                continue
-            piece = os.read(stdout.fileno(), 4096)
-            line += piece
-            if not piece or len(line) > _MAX_LINE:
-                raise InfrastructureError(f"server: it ended at its start: {self.last_words()}")
-        stdout.close()
+    def _read_hello(self, stdout: IO[bytes], timeout: float) -> object:
+        timer = threading.Timer(timeout, os.killpg, (self._process.pid, signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+        with stdout:
+            line = stdout.readline(_MAX_LINE)
+        expired = timer.finished.is_set()
+        timer.cancel()
+        if expired:
+            raise RequestTimeoutError("server: it did not start in time")
         try:
-            hello = json.loads(line)
+            return json.loads(line)
         except ValueError:
-            hello = None
-        if not isinstance(hello, dict):
-            raise InfrastructureError("server: its first line is not a JSON object")
-        return hello
+            if line.endswith(b"\n"):
+                raise InfrastructureError("server: its first line is not JSON") from None
+            raise InfrastructureError(f"server: it ended at its start: {self.last_words()}") from None
 
     def last_words(self) -> str:
         """Return how the server ended, with the last lines of its log."""
@@ -173,8 +158,6 @@ class Server:
         """Close the server's standard input and wait until it has removed what it started."""
         with contextlib.suppress(OSError):
             self._stdin.close()
-        if self._process.stdout:
-            self._process.stdout.close()
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -182,9 +165,6 @@ class Server:
             self._process.kill()
             self._process.wait()
         self._reader.join(1)
-
-
-_LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
 
 def _relay(stream: IO[bytes], lines: deque[str]) -> None:

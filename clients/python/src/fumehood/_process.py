@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ._core import PATIENCE, Answer, Core, Request, decode, segment
+from ._core import PATIENCE, Answer, Core, Place, Request, decode
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
 from ._files import content
 from ._io import deadline_of
-from ._types import JSON, Chunk, End, Event, Fields, FileInfo, ProcessInfo, Result
+from ._types import JSON, Chunk, End, Event, FileInfo, Line, ProcessInfo, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from ._service import AsyncService
 
 
 T = TypeVar("T")
@@ -26,25 +24,15 @@ T = TypeVar("T")
 class AsyncProcess:
     """A command that was started."""
 
-    def __init__(self, service: AsyncService, info: ProcessInfo) -> None:
-        self._service = service
-        self._core = service._core
+    def __init__(self, sandbox: Place, info: ProcessInfo) -> None:
+        self._core = sandbox.core
+        self._at = sandbox.below("processes", info.id)
         self.info = info
-
-    @property
-    def id(self) -> str:
-        """The command's name in the server."""
-        return self.info.id
-
-    def _request(
-        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Any
-    ) -> Request:
-        path = f"processes/{segment(self.id)}"
-        return self._service._plain(method, f"{path}/{what}" if what else path, body, repeat=repeat, **query)
+        self.id = info.id  # the command's name in the server
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Wait for the command's end and return how it ended. After timeout seconds the command runs on."""
-        return Result.parse(await self._core.json(self._request("GET", "result", repeat=True), deadline_of(timeout)))
+        return Result.parse(await self._core.json(self._at.request("GET", "result"), deadline_of(timeout)))
 
     def events(self, *, stdout: int = 0, stderr: int = 0) -> AsyncEvents:
         """Iterate over the command's output, from offsets in its streams on, and finally its end.
@@ -55,37 +43,39 @@ class AsyncProcess:
 
     async def write(self, data: bytes | bytearray | memoryview | str) -> None:
         """Write to the command's standard input, which start has left open."""
-        request = self._request("POST", "stdin")
+        request = self._at.request("POST", "stdin")
         request.body, request.content = content(data), "application/octet-stream"
         await self._core.call(request)
 
     async def close_stdin(self) -> None:
         """Close the command's standard input."""
-        await self._core.call(self._request("DELETE", "stdin", repeat=True))
+        await self._core.call(self._at.request("DELETE", "stdin"))
 
     async def signal(self, signal: int) -> None:
         """Send a signal by its Linux number. It does nothing if the command has ended."""
-        await self._core.call(self._request("POST", "signal", {"signal": int(signal)}))
+        await self._at.post("signal", {"signal": int(signal)})
 
     async def resize(self, rows: int, cols: int) -> None:
         """Set the size of the command's terminal in characters."""
-        await self._core.call(self._request("POST", "resize", {"rows": rows, "cols": cols}))
+        await self._at.post("resize", {"rows": rows, "cols": cols})
 
     async def kill(self) -> None:
         """Kill the command with all its descendants, and wait until they have ended."""
-        await self._core.call(self._request("POST", "kill", {}, repeat=True))
+        await self._at.post("kill", {}, repeat=True)
 
 
-class Iterating(abc.ABC, Generic[T]):
-    """An asynchronous iterator and context manager."""
+class Lines(abc.ABC, Generic[T]):
+    """Iterates over an answer, each line of which stands for an item. It is a context manager, too."""
 
-    @abc.abstractmethod
-    async def next(self) -> T | None:
-        """Return the next item, or None after the last one."""
+    last: type[Any] | None = None  # the class of the last item; None if the last line has no class of its own
+    resumes = False  # if its connection breaks, it is opened again
+    _answer: Answer | None = None
+    _ended = False
 
-    @abc.abstractmethod
-    async def close(self) -> None:
-        """End the iteration."""
+    def __init__(self, core: Core, request: Request, deadline: float | None = None) -> None:
+        self._core = core
+        self._request = request
+        self._deadline = deadline
 
     def __aiter__(self) -> Self:
         return self
@@ -102,129 +92,121 @@ class Iterating(abc.ABC, Generic[T]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @abc.abstractmethod
+    def parse(self, line: JSON) -> T | None:
+        """Return the item of a line, or None if it has none."""
 
-class AsyncEvents(Iterating[Event]):
-    """Iterates over the events of a command."""
+    def request(self) -> Request:
+        """Return the request of the lines that are still to come."""
+        return self._request
 
-    def __init__(self, process: AsyncProcess, stdout: int, stderr: int) -> None:
-        self._process = process
-        self._at: dict[str, int] = {"stdout": stdout, "stderr": stderr}
-        self._answer: Answer | None = None
-        self._ended = False
-
-    async def next(self) -> Event | None:
-        """Return the next event, or None after the last one."""
-        core, failing = self._process._core, 0.0
-        while not self._ended:
+    async def fetch(self) -> JSON | None:
+        """Return the next line, or None after the last one."""
+        failing = 0.0
+        while True:
             try:
                 if self._answer is None:
-                    self._answer = await core.open(self._process._request("GET", "events", repeat=True, **self._at))
+                    self._answer = await self._core.open(self.request(), self._deadline)
                 line = await self._answer.line()
-                if not line:
-                    raise ConnectionLostError("events: they ended before the command did")
+                if not line and self.last:
+                    raise ConnectionLostError("stream: it ended before its last line")
+                return decode(line) if line else None
             except ConnectionLostError:
-                await self.close()
                 now = time.monotonic()
                 failing = failing or now
-                if now - failing > PATIENCE:
+                if not self.resumes or self._ended or now - failing > PATIENCE:
                     raise
-                await core.io.sleep(0.05)
-                continue
-            failing = 0.0
-            event = self._parse(self._answer, Fields(decode(line)))
-            if isinstance(event, End):
-                await self._finish(self._answer)
-            if event is not None:
-                return event
+                self._drop()
+                await self._core.io.sleep(0.05)
+
+    async def next(self) -> T | None:
+        """Return the next item, or None after the last one."""
+        try:
+            while not self._ended and (line := await self.fetch()) is not None:
+                if line.get("type") == "error":
+                    self._drop()
+                    raise from_json(line.get("error"))
+                item = self.parse(line)
+                if self.last and isinstance(item, self.last):
+                    self._ended = True
+                    with contextlib.suppress(ConnectionLostError):  # its connection can be used again
+                        await self._answer.read() if self._answer else None
+                if item is not None:
+                    return item
+        except BaseException:
+            await self.close()
+            raise
         return None
 
-    async def _finish(self, answer: Answer) -> None:
-        """Read the rest of an answer, which is its end, so that its connection can be used again."""
-        self._answer = None
-        with contextlib.suppress(ConnectionLostError):
-            await answer.read()
-        answer.close()
-
-    def _parse(self, answer: Answer, f: Fields) -> Event | None:
-        kind = f.text("type")
-        if kind == "end":
-            self._ended = True
-            return End(Result.parse(f.object("result")))
-        if kind == "output":
-            stream = f.text("stream")
-            if stream not in self._at:
-                raise ProtocolError("event: an unknown stream")
-            data, offset = f.data("data"), f.integer("offset")
-            skipped = offset - self._at[stream]
-            self._at[stream] = offset + len(data)
-            return Chunk("stdout" if stream == "stdout" else "stderr", data, offset, max(skipped, 0))
-        if kind == "error":
-            self._ended = True
-            answer.close()
-            raise from_json(f.object("error").raw)
-        return None  # a heartbeat, or an event of a later server
-
     async def close(self) -> None:
-        """Stop the iteration."""
+        """End the iteration."""
+        self._ended = True
+        self._drop()
+
+    def _drop(self) -> None:
         answer, self._answer = self._answer, None
         if answer is not None:
             answer.close()
 
 
-class AsyncStream(Iterating[Event]):
+class AsyncEvents(Lines[Event]):
+    """Iterates over the events of a command."""
+
+    last = End
+    resumes = True
+
+    def __init__(self, process: AsyncProcess, stdout: int = 0, stderr: int = 0) -> None:
+        self._process = process
+        self._offsets: dict[str, int] = {"stdout": stdout, "stderr": stderr}
+        super().__init__(process._core, self.request())
+
+    def request(self) -> Request:
+        """Return the request of the events that are still to come."""
+        return self._process._at.request("GET", "events", **self._offsets)
+
+    def parse(self, line: JSON) -> Event | None:
+        """Return the event of a line. A heartbeat is none."""
+        found = Line.parse(line)
+        if found.type == "end":
+            return End(Result.parse(found.result))
+        if found.type != "output":
+            return None
+        if found.stream not in self._offsets:
+            raise ProtocolError("event: an unknown stream")
+        skipped = found.offset - self._offsets[found.stream]
+        self._offsets[found.stream] = found.offset + len(found.data)
+        return Chunk(found.stream, found.data, found.offset, max(skipped, 0))
+
+
+class AsyncStream(AsyncEvents):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
 
     def __init__(self, starting: Callable[[], Coroutine[Any, Any, AsyncProcess]]) -> None:
         self._starting = starting
-        self._process: AsyncProcess | None = None
-        self._events: AsyncEvents | None = None
-        self._ended = False
+        self._started: AsyncProcess | None = None
 
-    async def next(self) -> Event | None:
-        """Return the next event, or None after the last one."""
-        if self._events is None:
-            self._process = await self._starting()
-            self._events = self._process.events()
-        try:
-            event = await self._events.next()
-        except BaseException:
-            await self.close()
-            raise
-        self._ended = self._ended or event is None or isinstance(event, End)
-        return event
+    async def fetch(self) -> JSON | None:
+        """Return the next line. The first call starts the command."""
+        if self._started is None:
+            self._started = await self._starting()
+            super().__init__(self._started)
+        return await super().fetch()
 
     async def close(self) -> None:
         """Kill the command if it has not ended."""
-        process, self._process = self._process, None
-        if self._events is not None:
-            await self._events.close()
-        if process is not None and not self._ended:
+        process, ended = self._started, self._ended
+        await super().close()
+        if process is not None and not ended:
             with contextlib.suppress(UnavailableError):
-                await process._core.io.shielded(process.kill)
+                await self._core.io.shielded(process.kill)
 
 
-class AsyncWalk(Iterating[FileInfo]):
+class AsyncWalk(Lines[FileInfo]):
     """Iterates over a tree of files."""
 
-    def __init__(self, core: Core, request: Request) -> None:
-        self._core = core
-        self._request = request
-        self._answer: Answer | None = None
-
-    async def next(self) -> FileInfo | None:
-        """Return the next file, or None after the last one."""
-        if self._answer is None:
-            self._answer = await self._core.open(self._request)
-        line = await self._answer.line()
-        if not line:
-            return None
-        info = FileInfo.parse(Fields(decode(line)))
+    def parse(self, line: JSON) -> FileInfo:
+        """Return the file of a line."""
+        info = FileInfo.parse(line)
         if info.error is not None and not info.path:
-            self._answer.close()
             raise info.error
         return info
-
-    async def close(self) -> None:
-        """Stop the iteration."""
-        if self._answer is not None:
-            self._answer.close()

@@ -1,27 +1,26 @@
-"""One service of a sandbox: commands and files."""
+"""Sandboxes and their services: commands and files."""
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from ._core import Core, Request, Value, encode, segment
+from ._core import Place, Request, decode
 from ._errors import ConfigError
-from ._files import Readable, Sink, Source, Target, content, read_all, reading
+from ._files import Source, Target, content, read_all, reading
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
     ConnectInfo,
-    Fields,
     FileInfo,
     ProcessInfo,
     Result,
     Rlimits,
+    SandboxInfo,
     ServiceInfo,
     millis,
+    parse_all,
     without_zeros,
 )
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | Readable
+Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
 
 
 class CommandOptions(TypedDict, total=False):
@@ -52,28 +51,35 @@ class CommandOptions(TypedDict, total=False):
     term: str
 
 
+def known(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a TypedDict, of which none may be unknown."""
+    if unknown := set(options) - set(kind.__annotations__):
+        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+    return dict(options)
+
+
+def time_limit(timeout: float | None) -> float:
+    """Return the limit of a command's time in milliseconds; 0 is none."""
+    if timeout is not None and timeout <= 0:
+        raise ConfigError("command: its timeout is not positive")
+    return millis(timeout or 0)
+
+
 def command(args: Sequence[str], options: CommandOptions, **more: Any) -> JSON:
     """Return a command as the server's JSON."""
     if isinstance(args, (str, bytes)):
         raise ConfigError("command: a text in the place of a list", hint='run ["sh", "-c", text] for a shell')
     if not options and not more:
         return {"args": list(args)}
-    if unknown := set(options) - set(CommandOptions.__annotations__):
-        raise TypeError(f"unknown options of a command: {', '.join(sorted(unknown))}")
-    rest: dict[str, Any] = dict(options)
-    stdin, rlimits = rest.pop("stdin", None), rest.pop("rlimits", None)
-    timeout, grace = rest.pop("timeout", None), rest.pop("grace", None)
-    if timeout is not None and timeout <= 0:
-        raise ConfigError("command: its timeout is not positive")
+    rest = {**known(CommandOptions, options), **more}
+    stdin, timeout, grace = (rest.pop(name, None) for name in ("stdin", "timeout", "grace"))
     return without_zeros(
         args=list(args),
         dir=rest.pop("cwd", ""),
-        stdin=base64.b64encode(read_all(stdin)).decode() if stdin is not None else "",
-        timeout_ms=millis(timeout or 0),
+        stdin=read_all(stdin),
+        timeout_ms=time_limit(timeout),
         grace_ms=None if grace is None else millis(grace) or -1,
-        rlimits=rlimits.encode() if rlimits else None,
         **rest,
-        **more,
     )
 
 
@@ -84,34 +90,15 @@ class AsyncService:
     directory.
     """
 
-    def __init__(self, core: Core, sandbox: str, lease: str, info: ServiceInfo, user: str = "") -> None:
-        self._core = core
+    def __init__(self, sandbox: Place, info: ServiceInfo, user: str = "") -> None:
+        self._core = sandbox.core
         self._sandbox = sandbox
-        self._lease = lease
-        self._user = user
+        self._at = Place(sandbox.core, sandbox.lease, sandbox.path, {"service": info.name, "user": user})
         self.service_info = info
+        self.name = info.name
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._sandbox}/{self.service_info.name}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the service."""
-        return self.service_info.name
-
-    def _plain(
-        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Value
-    ) -> Request:
-        """Return a request about the sandbox."""
-        path = f"/v1/sandboxes/{segment(self._sandbox)}" + (f"/{what}" if what else "")
-        data = None if body is None else encode(body)
-        return Request(method, path, query, body=data, lease=self._lease, repeat=repeat)
-
-    def _request(
-        self, method: str, what: str, body: JSON | None = None, /, repeat: bool = False, **query: Value
-    ) -> Request:
-        """Return a request about the service."""
-        return self._plain(method, what, body, repeat=repeat, service=self.service_info.name, user=self._user, **query)
+        return f"<{type(self).__name__} {self._sandbox.path.rpartition('/')[2]}/{self.service_info.name}>"
 
     async def run(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> Result:
         """Run a command to its end, at most once, and return how it ended.
@@ -130,7 +117,7 @@ class AsyncService:
 
         If the call is interrupted or its task is canceled, the command is killed.
         """
-        return Result.parse(await self._core.keyed(self._request("POST", "run", command(args, options))))
+        return Result.parse(await self._at.run("run", command(args, options)))
 
     async def start(
         self, args: Sequence[str], *, stdin_open: bool = False, detach: bool = False, **options: Unpack[CommandOptions]
@@ -140,9 +127,8 @@ class AsyncService:
         stdin_open leaves its standard input open for write and close_stdin. A command with detach runs on after the
         client is closed, if the sandbox is kept.
         """
-        more = {"stdin_pipe": stdin_open, "detach": detach}
-        started = await self._core.keyed(self._request("POST", "processes", command(args, options, **more)))
-        return AsyncProcess(self, ProcessInfo.parse(started))
+        started = command(args, options, stdin_pipe=stdin_open, detach=detach)
+        return AsyncProcess(self._sandbox, ProcessInfo.parse(await self._at.run("processes", started)))
 
     def stream(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> AsyncStream:
         """Run a command and iterate over its output as it arrives, and finally its end. The options are those of run.
@@ -153,13 +139,12 @@ class AsyncService:
 
     async def processes(self) -> list[AsyncProcess]:
         """List the service's commands that were started."""
-        listing = self._plain("GET", "processes", repeat=True, service=self.service_info.name)
-        found = await self._core.json(listing)
-        return [AsyncProcess(self, ProcessInfo.parse(Fields(each))) for each in found.items("processes")]
+        found = await self._sandbox.get("processes", service=self.service_info.name)
+        return [AsyncProcess(self._sandbox, info) for info in parse_all(ProcessInfo, found.get("processes"))]
 
     async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the content of a regular file, or length bytes of it from an offset on."""
-        return await self._core.call(self._request("GET", "file", path=path, offset=offset, length=length, repeat=True))
+        return await self._core.call(self._at.request("GET", "file", path=path, offset=offset, length=length))
 
     async def read_text(self, path: str, *, errors: str = "strict") -> str:
         """Return the content of a file in UTF-8. Ends of lines stay as they are."""
@@ -189,77 +174,101 @@ class AsyncService:
             await self._core.call(request)
 
     def _write(self, path: str, mode: int, owner: str, atomic: bool) -> Request:
-        request = self._request("PUT", "file", path=path, mode=mode or None, owner=owner, atomic=atomic)
+        request = self._at.request("PUT", "file", path=path, mode=mode or None, owner=owner, atomic=atomic)
         request.content = "application/octet-stream"
         return request
 
     async def download(self, path: str, target: Target) -> None:
         """Read a file into a path of this machine, where it appears when it is complete, or into a file object."""
-        await self._save(self._request("GET", "file", path=path, repeat=True), target)
+        await self._core.save(self._at.request("GET", "file", path=path), target)
 
     async def put_archive(self, directory: str, source: Source) -> None:
         """Extract a tar archive, from a path of this machine or a file object, into an existing directory."""
-        request = self._request("PUT", "archive", path=directory)
+        request = self._at.request("PUT", "archive", path=directory)
         request.content = "application/x-tar"
         with reading(source) as (request.pieces, request.length):
             await self._core.call(request)
 
     async def get_archive(self, path: str, target: Target) -> None:
         """Read a file or tree as a tar archive. The sandbox made it: trust no name and no link in it."""
-        await self._save(self._request("GET", "archive", path=path, repeat=True), target)
-
-    async def _save(self, request: Request, target: Target) -> None:
-        answer = await self._core.open(request)
-        sink: Sink | None = None
-        try:
-            sink = await self._core.io.thread(lambda: Sink(target))
-            while piece := await answer.read():
-                await self._core.io.thread(partial(sink.write, piece))
-            await self._core.io.thread(sink.finish)
-        finally:
-            answer.close()
-            if sink is not None:
-                sink.close()
+        await self._core.save(self._at.request("GET", "archive", path=path), target)
 
     async def stat(self, path: str) -> FileInfo:
         """Describe a file. A link at the path is not followed."""
-        return FileInfo.parse(await self._core.json(self._request("GET", "stat", path=path, repeat=True)))
+        return FileInfo.parse(await self._at.get("stat", path=path))
 
     async def listdir(self, path: str = ".") -> list[FileInfo]:
         """Describe the entries of a directory, sorted by name."""
-        found = await self._core.json(self._request("GET", "list", path=path, repeat=True))
-        return [FileInfo.parse(Fields(each)) for each in found.items("files")]
+        found = await self._at.get("list", path=path)
+        return parse_all(FileInfo, found.get("files"))
 
     def walk(self, path: str = ".") -> AsyncWalk:
         """Iterate over a path and everything below it: a directory before its entries, which are sorted by name.
 
         Links are not followed. What cannot be described or read has an error, and the iteration goes on.
         """
-        return AsyncWalk(self._core, self._request("GET", "walk", path=path, repeat=True))
+        return AsyncWalk(self._core, self._at.request("GET", "walk", path=path))
 
     async def mkdir(self, path: str, *, mode: int = 0, parents: bool = False) -> None:
         """Create a directory. With parents, missing ones are created and an existing one is no error."""
-        await self._change("mkdir", path=path, mode=mode, parents=parents)
+        await self._at.post("mkdir", without_zeros(path=path, mode=mode, parents=parents))
 
     async def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty directory or, with recursive, a tree."""
-        await self._change("remove", path=path, recursive=recursive)
+        await self._at.post("remove", without_zeros(path=path, recursive=recursive))
 
     async def rename(self, path: str, to: str) -> None:
         """Move a file or directory. It replaces a file, or an empty directory."""
-        await self._change("rename", path=path, to=to)
+        await self._at.post("rename", without_zeros(path=path, to=to))
 
     async def chmod(self, path: str, mode: int) -> None:
         """Set the permission, set-id and sticky bits of a file. A link at the path is followed."""
-        await self._change("chmod", path=path, mode=mode)
-
-    async def _change(self, what: str, **fields: Any) -> None:
-        await self._core.call(self._request("POST", what, without_zeros(**fields)))
+        await self._at.post("chmod", without_zeros(path=path, mode=mode))
 
     async def connection(self) -> ConnectInfo:
         """Describe how a person connects to the service."""
-        return ConnectInfo.parse(await self._core.json(self._request("GET", "connection", repeat=True)))
+        return ConnectInfo.parse(await self._at.get("connection"))
 
     def as_user(self, user: str) -> AsyncService:
         """Return the same service for another of its users, for commands and files."""
-        return AsyncService(self._core, self._sandbox, self._lease, self.service_info, user)
+        return AsyncService(self._sandbox, self.service_info, user)
+
+
+class AsyncSandbox(AsyncService):
+    """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
+
+    def __init__(self, place: Place, found: JSON) -> None:
+        info = SandboxInfo.parse(found)
+        super().__init__(
+            place.below("sandboxes", info.id), info.services[0] if info.services else ServiceInfo("default")
+        )
+        self.info = info
+        self.name = info.name
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.info.kept:
+            await self._core.io.shielded(self.close)
+
+    def service(self, name: str) -> AsyncService:
+        """Return a service of the sandbox."""
+        for info in self.info.services:
+            if info.name == name:
+                return AsyncService(self._sandbox, info)
+        names = ", ".join(info.name for info in self.info.services)
+        raise ConfigError(f"service: none is named {name!r}", hint=f"there are {names}")
+
+    async def close(self) -> None:
+        """Kill everything that runs in the sandbox and remove it, also a kept one. It may be called again."""
+        await self._sandbox.remove()
+
+    async def renew(self, ttl: float) -> None:
+        """Let a kept sandbox stay for ttl seconds from now, if that is longer than before."""
+        renewed = await self._sandbox.post("renew", {"ttl_ms": millis(ttl)}, repeat=True)
+        self.info = SandboxInfo.parse(decode(renewed))
+
+    async def logs(self) -> bytes:
+        """Return what the main program of a kept sandbox has written."""
+        return await self._core.call(self._at.request("GET", "logs"))

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
-import ssl
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from ._async import AsyncClient, AsyncSandbox
-from ._io import BlockingIO, finish
-from ._launch import START
-from ._process import AsyncProcess, Iterating
-from ._service import AsyncService
+from ._io import finish
+from ._process import AsyncProcess, Lines
+from ._service import AsyncSandbox, AsyncService
 from ._types import Event, FileInfo, ProcessInfo, SandboxInfo, ServiceInfo
 
 if TYPE_CHECKING:
@@ -24,20 +20,10 @@ U = TypeVar("U")
 A = TypeVar("A")
 
 
-def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method of an asynchronous class as a blocking one, with its parameters and its documentation."""
-
-    @functools.wraps(method)
-    def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return finish(method(self._async, *args, **kwargs))
-
-    return blocking
-
-
-def _wrapping(
+def wrapping(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], wrap: Callable[[T], U]
 ) -> Callable[Concatenate[Any, P], U]:
-    """Return a method as a blocking one whose result is wrapped."""
+    """Return a method of an asynchronous class as a blocking one, with its parameters, and wrap its result."""
 
     @functools.wraps(method)
     def blocking(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
@@ -46,8 +32,13 @@ def _wrapping(
     return blocking
 
 
-def _direct(method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U]) -> Callable[Concatenate[Any, P], U]:
-    """Return a method that does not wait, as one whose result is wrapped."""
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method of an asynchronous class as a blocking one."""
+    return wrapping(method, lambda result: result)
+
+
+def direct(method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U]) -> Callable[Concatenate[Any, P], U]:
+    """Return a method that does not wait, and wrap its result."""
 
     @functools.wraps(method)
     def direct(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> U:
@@ -56,8 +47,11 @@ def _direct(method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U]) ->
     return direct
 
 
-class _Blocking(Generic[A]):
-    """A blocking object over an asynchronous one, with which it shares everything but the I/O."""
+class Blocking(Generic[A]):
+    """A blocking object over an asynchronous one, with which it shares everything but the I/O.
+
+    The attributes that a class declares are those of the asynchronous object.
+    """
 
     def __init__(self, over: A) -> None:
         self._async = over
@@ -65,8 +59,18 @@ class _Blocking(Generic[A]):
     def __repr__(self) -> str:
         return repr(self._async).replace("Async", "", 1)
 
+    if not TYPE_CHECKING:
 
-class Iteration(_Blocking[Iterating[T]], Generic[T]):
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name not in vars(self._async):
+                raise AttributeError(name)
+            return getattr(self._async, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+
+class Iteration(Blocking[Lines[T]], Generic[T]):
     """An iterator and context manager."""
 
     def __iter__(self) -> Self:
@@ -78,15 +82,8 @@ class Iteration(_Blocking[Iterating[T]], Generic[T]):
             raise StopIteration
         return item
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the iteration."""
-        finish(self._async.close())
+    __exit__ = blocking(Lines.__aexit__)
+    close = blocking(Lines.close)
 
 
 class Events(Iteration[Event]):
@@ -101,127 +98,57 @@ class Walk(Iteration[FileInfo]):
     """Iterates over a tree of files."""
 
 
-class Process(_Blocking[AsyncProcess]):
+class Process(Blocking[AsyncProcess]):
     """A command that was started."""
 
-    @property
-    def info(self) -> ProcessInfo:
-        """The command as it was when it was started or found."""
-        return self._async.info
+    info: ProcessInfo  # as it was when it was started or found
+    id: str  # its name in the server
 
-    @property
-    def id(self) -> str:
-        """The command's name in the server."""
-        return self._async.id
-
-    events = _direct(AsyncProcess.events, Events)
-    wait = _blocking(AsyncProcess.wait)
-    write = _blocking(AsyncProcess.write)
-    close_stdin = _blocking(AsyncProcess.close_stdin)
-    signal = _blocking(AsyncProcess.signal)
-    resize = _blocking(AsyncProcess.resize)
-    kill = _blocking(AsyncProcess.kill)
+    events = direct(AsyncProcess.events, Events)
+    wait = blocking(AsyncProcess.wait)
+    write = blocking(AsyncProcess.write)
+    close_stdin = blocking(AsyncProcess.close_stdin)
+    signal = blocking(AsyncProcess.signal)
+    resize = blocking(AsyncProcess.resize)
+    kill = blocking(AsyncProcess.kill)
 
 
-class Service:
-    """One service of a sandbox, in which commands run and files are stored.
+class Service(Blocking[AsyncService]):
+    __doc__ = AsyncService.__doc__
 
-    Commands never raise because of how a program ended: see Result. Paths that are not absolute are below the service's
-    directory.
-    """
+    name: str  # of the service, or of the sandbox
+    service_info: ServiceInfo
 
-    def __init__(self, over: AsyncService) -> None:
-        self._async = over
-
-    def __repr__(self) -> str:
-        return repr(self._async).replace("Async", "", 1)
-
-    @property
-    def name(self) -> str:
-        """The name of the service, or of the sandbox."""
-        return self._async.name
-
-    @property
-    def service_info(self) -> ServiceInfo:
-        """The service."""
-        return self._async.service_info
-
-    stream = _direct(AsyncService.stream, Stream)
-    as_user = _direct(AsyncService.as_user, lambda found: Service(found))
-    walk = _direct(AsyncService.walk, Walk)
-    run = _blocking(AsyncService.run)
-    start = _wrapping(AsyncService.start, Process)
-    processes = _wrapping(AsyncService.processes, lambda found: [Process(each) for each in found])
-    read = _blocking(AsyncService.read)
-    read_text = _blocking(AsyncService.read_text)
-    write = _blocking(AsyncService.write)
-    upload = _blocking(AsyncService.upload)
-    download = _blocking(AsyncService.download)
-    put_archive = _blocking(AsyncService.put_archive)
-    get_archive = _blocking(AsyncService.get_archive)
-    stat = _blocking(AsyncService.stat)
-    listdir = _blocking(AsyncService.listdir)
-    mkdir = _blocking(AsyncService.mkdir)
-    remove = _blocking(AsyncService.remove)
-    rename = _blocking(AsyncService.rename)
-    chmod = _blocking(AsyncService.chmod)
-    connection = _blocking(AsyncService.connection)
+    stream = direct(AsyncService.stream, Stream)
+    as_user = direct(AsyncService.as_user, lambda found: Service(found))
+    walk = direct(AsyncService.walk, Walk)
+    run = blocking(AsyncService.run)
+    start = wrapping(AsyncService.start, Process)
+    processes = wrapping(AsyncService.processes, lambda found: [Process(each) for each in found])
+    read = blocking(AsyncService.read)
+    read_text = blocking(AsyncService.read_text)
+    write = blocking(AsyncService.write)
+    upload = blocking(AsyncService.upload)
+    download = blocking(AsyncService.download)
+    put_archive = blocking(AsyncService.put_archive)
+    get_archive = blocking(AsyncService.get_archive)
+    stat = blocking(AsyncService.stat)
+    listdir = blocking(AsyncService.listdir)
+    mkdir = blocking(AsyncService.mkdir)
+    remove = blocking(AsyncService.remove)
+    rename = blocking(AsyncService.rename)
+    chmod = blocking(AsyncService.chmod)
+    connection = blocking(AsyncService.connection)
 
 
 class Sandbox(Service):
-    """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
-
+    __doc__ = AsyncSandbox.__doc__
     _async: AsyncSandbox
 
-    def __init__(self, over: AsyncSandbox) -> None:
-        super().__init__(over)
+    info: SandboxInfo
 
-    def __enter__(self) -> Sandbox:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        finish(self._async.__aexit__())
-
-    @property
-    def info(self) -> SandboxInfo:
-        """The sandbox."""
-        return self._async.info
-
-    service = _direct(AsyncSandbox.service, Service)
-    close = _blocking(AsyncSandbox.close)
-    logs = _blocking(AsyncSandbox.logs)
-
-
-class Client:
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        tls: ssl.SSLContext | None = None,
-        binary: str | os.PathLike[str] | None = None,
-        arguments: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-        timeout: float = START,
-    ) -> None:
-        self._async = AsyncClient(
-            url, token=token, tls=tls, binary=binary, arguments=arguments, env=env, timeout=timeout
-        )
-        self._async._use(BlockingIO())
-
-    def __enter__(self) -> Client:
-        self.connect()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    connect = _blocking(AsyncClient.connect)
-    start = _wrapping(AsyncClient.start, Sandbox)
-    prepare = _blocking(AsyncClient.prepare)
-    sandboxes = _blocking(AsyncClient.sandboxes)
-    get = _wrapping(AsyncClient.get, Sandbox)
-    close = _blocking(AsyncClient.close)
-
-
-Client.__doc__ = AsyncClient.__doc__
+    __exit__ = blocking(AsyncSandbox.__aexit__)
+    service = direct(AsyncSandbox.service, Service)
+    close = blocking(AsyncSandbox.close)
+    renew = blocking(AsyncSandbox.renew)
+    logs = blocking(AsyncSandbox.logs)

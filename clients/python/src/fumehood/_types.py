@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ._errors import FumehoodError, ProtocolError, from_json
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 Outcome = Literal["exited", "signaled", "timed-out", "out-of-memory", "lost"]
 FileKind = Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
-Cores = float
+Bytes = bytes
 StreamName = Literal["stdout", "stderr"]
+Seconds = Annotated[float, "_ms"]  # in JSON milliseconds, in a field with this suffix
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 
@@ -37,138 +38,100 @@ def parse_time(text: str) -> datetime | None:
     return time if time.year > 1 else None  # the year 1 is Go's zero value
 
 
-V = TypeVar("V")
-
-
-def wrong(name: str) -> ProtocolError:
-    """Return the error of a field of another type."""
-    return ProtocolError(f"answer: the field {name} has another type than was expected")
-
-
-class Fields:
-    """The fields of a JSON object from the server, by type. A field that is absent has the zero value."""
-
-    __slots__ = ("_all",)
-
-    def __init__(self, value: object) -> None:
-        if value is None:
-            value = {}
-        if not isinstance(value, dict):
-            raise ProtocolError("answer: not the JSON object that was expected")
-        self._all: JSON = value
-
-    @property
-    def raw(self) -> JSON:
-        """The object itself."""
-        return self._all
-
-    def _of(self, name: str, kind: type[V], zero: V) -> V:
-        value = self._all.get(name)
-        if isinstance(value, kind):
-            return value
-        if value is None:
-            return zero
-        raise wrong(name)
-
-    def text(self, name: str) -> str:
-        return self._of(name, str, "")
-
-    def integer(self, name: str, zero: int = 0) -> int:
-        return self._of(name, int, zero)
-
-    def items(self, name: str) -> list[Any]:
-        found: list[Any] = self._of(name, list, [])
-        return found
-
-    def object(self, name: str) -> Fields:
-        return Fields(self._all.get(name))
-
-    def has(self, name: str) -> bool:
-        return self._all.get(name) is not None
-
-    def data(self, name: str) -> bytes:
-        try:
-            return base64.b64decode(self.text(name), validate=True)
-        except ValueError as e:
-            raise ProtocolError(f"answer: the field {name} is not base64") from e
+def parse_bytes(text: str) -> bytes:
+    """Parse base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as e:
+        raise ProtocolError("answer: invalid base64") from e
 
 
 class Data:
-    """Plain data that the server's JSON describes with the same names.
-
-    A float is a time in seconds, which JSON has in milliseconds, in a field with the suffix "_ms".
-    """
+    """Plain data that the server's JSON describes with the same names, see _plan for the types of its fields."""
 
     @classmethod
-    def parse(cls, f: Fields) -> Self:
-        """Return the value of a JSON object."""
-        raw, values = f.raw, []
+    def parse(cls, value: object) -> Self:
+        """Return the value of a JSON object. A field that is absent has the zero value."""
+        if not isinstance(value, dict):
+            raise ProtocolError("answer: not the JSON object that was expected")
+        values = []
         for _, key, kind, zero, convert in _plan(cls):
-            value = raw.get(key)
-            if value is None:
+            item = value.get(key)
+            if item is None:
                 values.append(zero())
-            elif value.__class__ is kind or (kind is float and value.__class__ is int):
-                values.append(convert(value) if convert else value)
+            elif item.__class__ is kind or (kind is float and item.__class__ is int):
+                values.append(convert(item) if convert else item)
             else:
-                raise wrong(key)
+                raise ProtocolError(f"answer: the field {key} has another type than was expected")
         return cls(*values)
 
     def encode(self) -> JSON:
         """Return the value as a JSON object, without what is zero or empty."""
-        found: JSON = {}
-        for name, key, *_ in _plan(type(self)):
-            value = getattr(self, name)
-            if value not in (None, "", 0, (), [], {}):
-                found[key] = millis(value) if key != name else dict(value) if isinstance(value, Mapping) else value
-        return found
+        values = [(name, key, getattr(self, name)) for name, key, *_ in _plan(type(self))]
+        return without_zeros(**{key: value if key == name else millis(value) for name, key, value in values})
 
 
-# For each field its name, its name in JSON, its type there, its zero value, and how it is converted.
-Plan = list[tuple[str, str, type[Any], Callable[[], Any], Callable[[Any], Any] | None]]
-_plans: dict[str, Plan] = {}
+D = TypeVar("D", bound=Data)
 
 
-def _plan(kind: type[Any]) -> Plan:
-    """Return how a dataclass is read."""
-    plan = _plans.get(kind.__name__)
-    if plan is None:
-        plan = [(f.name, f"{f.name}_ms" if f.type == "float" else f.name, *_reader(str(f.type))) for f in fields(kind)]
-        _plans[kind.__name__] = plan
-    return plan
+def parse_all(kind: type[D], items: object) -> list[D]:
+    """Return the values of a list of JSON objects, which may be absent."""
+    if not isinstance(items, list | None):
+        raise ProtocolError("answer: not the list that was expected")
+    return [kind.parse(each) for each in items or ()]
 
 
-def _reader(kind: str) -> tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]:
-    if kind in _READERS:
-        return _READERS[kind]
-    item = globals()[kind.removeprefix("tuple[").removesuffix(", ...]")]
-    if kind.startswith("tuple["):
-        return list, tuple, lambda items: tuple(item.parse(Fields(each)) for each in items)
-    none = item.parse(Fields({}))  # it cannot be changed
-    return dict, lambda: none, lambda value: item.parse(Fields(value))
-
-
-def _texts(items: list[Any]) -> tuple[str, ...]:
-    return tuple(str(item) for item in items)
-
-
-_READERS: dict[str, tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]] = {
-    "str": (str, str, None),
-    "Outcome": (str, str, None),
-    "FileKind": (str, str, None),
-    "int": (int, int, None),
-    "bool": (bool, bool, None),
-    "float": (float, float, lambda ms: ms / 1000),
-    "Cores": (float, float, float),
-    "datetime | None": (str, lambda: None, parse_time),
-    "FumehoodError | None": (dict, lambda: None, from_json),
-    "tuple[str, ...]": (list, tuple, _texts),
-    "Sequence[str]": (list, tuple, _texts),
-    "Mapping[str, str]": (dict, dict, lambda found: {key: str(value) for key, value in found.items()}),
+# How a type is read: its type in JSON, its zero value, and how it is converted.
+_Reader = tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]
+_READERS: dict[Any, _Reader] = {
+    str: (str, str, None),
+    Any: (object, lambda: None, None),
+    int: (int, int, None),
+    bool: (bool, bool, None),
+    float: (float, float, float),
+    bytes: (str, bytes, parse_bytes),
+    JSON: (dict, dict, None),
+    Seconds: (float, float, lambda ms: ms / 1000),
+    datetime: (str, lambda: None, parse_time),
+    FumehoodError: (dict, lambda: None, from_json),
+    tuple[str, ...]: (list, tuple, lambda items: tuple(map(str, items))),
+    Sequence[str]: (list, tuple, lambda items: tuple(map(str, items))),
+    Mapping[str, str]: (dict, dict, lambda found: {key: str(value) for key, value in found.items()}),
 }
 
 
+_Plan = list[tuple[str, str, type[Any], Callable[[], Any], Callable[[Any], Any] | None]]
+_plans: dict[type[Any], _Plan] = {}
+
+
+def _plan(kind: type[Any]) -> _Plan:
+    """Return how a dataclass is read: for each field its name, its name in JSON, and the reader of its type."""
+    plan = _plans.get(kind)
+    if plan is None:
+        hints = get_type_hints(kind, include_extras=True)
+        names = [f.name for f in fields(kind)]
+        plan = [(name, name + "_ms" * (hints[name] == Seconds), *_reader(hints[name])) for name in names]
+        _plans[kind] = plan
+    return plan
+
+
+def _reader(hint: Any) -> _Reader:
+    if hint in _READERS:
+        return _READERS[hint]
+    if get_origin(hint) is Literal:
+        return _READERS[str]
+    if get_origin(hint) is tuple:
+        item = get_args(hint)[0]
+        return list, tuple, lambda items: tuple(parse_all(item, items))
+    if type(None) in get_args(hint):
+        kind, _, convert = _reader(get_args(hint)[0])
+        return kind, lambda: None, convert
+    none = hint.parse({})  # it cannot be changed
+    return dict, lambda: none, hint.parse
+
+
 @dataclass(frozen=True)
-class Output:
+class Output(Data):
     """The kept part of one stream: its end, up to the cap."""
 
     data: bytes = b""
@@ -194,17 +157,24 @@ class Output:
         return self.data
 
     @classmethod
-    def parse(cls, f: Fields) -> Output:
-        data = f.data("base64") if f.has("base64") else f.text("text").encode("utf-8", "surrogatepass")
-        return cls(data, f.integer("bytes"))
+    def parse(cls, value: object) -> Output:
+        found = _Output.parse(value)
+        return cls(found.base64 or found.text.encode("utf-8", "surrogatepass"), found.bytes)
+
+
+@dataclass(frozen=True)
+class _Output(Data):
+    text: str
+    base64: Bytes  # instead of text, if that is not UTF-8
+    bytes: int
 
 
 @dataclass(frozen=True)
 class Usage(Data):
     """Resources that a command used, and events in its container while it ran."""
 
-    user: float = 0.0  # seconds of CPU time in user mode
-    system: float = 0.0  # the same, in the kernel
+    user: Seconds = 0.0  # seconds of CPU time in user mode
+    system: Seconds = 0.0  # the same, in the kernel
     max_rss: int = 0  # bytes
     memory_peak: int = 0  # bytes, of the container since it started
     oom_kills: int = 0
@@ -212,20 +182,15 @@ class Usage(Data):
 
 
 @dataclass(frozen=True)
-class Result(Data):
-    """How a command ended. A program's failure is a value, never an exception."""
+class Ended(Data):
+    """How a program ended. Its failure is a value, never an exception."""
 
     outcome: Outcome
     exit_code: int  # the program's own; 128+n for signal n; -1 if timed out or lost
     signal: int = 0  # if the outcome is signaled
-    stdout: Output = field(default_factory=Output)
-    stderr: Output = field(default_factory=Output)  # empty with a terminal
-    started: datetime | None = None
-    duration: float = 0.0
     reason: str = ""  # why the outcome is lost, or that the caller killed it
-    caused_inside: bool = False  # code in the sandbox caused the loss
-    usage: Usage = field(default_factory=Usage)
     leaked: bool = False  # some of its processes may still run
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def success(self) -> bool:
@@ -234,23 +199,40 @@ class Result(Data):
 
     @property
     def timed_out(self) -> bool:
-        """Whether the command's timeout ended it."""
+        """Whether a time limit ended it."""
         return self.outcome == "timed-out"
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """Output of a running command. offset is its position in the stream; bytes before it may have been skipped."""
+class Result(Ended):
+    """How a command ended."""
+
+    stdout: Output = field(default_factory=Output)
+    stderr: Output = field(default_factory=Output)  # empty with a terminal
+    started: datetime | None = None
+    duration: Seconds = 0.0
+    caused_inside: bool = False  # code in the sandbox caused the loss
+
+
+@dataclass(frozen=True)
+class Written:
+    """Output of a running program."""
 
     stream: StreamName
     data: bytes
-    offset: int = 0
-    skipped: int = 0
 
     @property
     def text(self) -> str:
         """The data as text; a character may be cut in two by its ends."""
         return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Chunk(Written):
+    """Output of a running command. offset is its position in the stream; bytes before it may have been skipped."""
+
+    offset: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -287,7 +269,7 @@ class Limits(Data):
     """Limits of one service. 0 means the default, -1 no limit."""
 
     memory: int = 0  # bytes, including swap
-    cpus: Cores = 0
+    cpus: float = 0
     pids: int = 0
 
 
@@ -314,9 +296,9 @@ class Compose(Data):
     service: str = ""
     egress: str = ""  # "internet" gives its networks access
     prebuilt: bool = False
-    ready_timeout: float = 0
-    pull_timeout: float = 0
-    build_timeout: float = 0
+    ready_timeout: Seconds = 0
+    pull_timeout: Seconds = 0
+    build_timeout: Seconds = 0
 
 
 @dataclass(frozen=True)
@@ -391,6 +373,47 @@ class ProcessInfo(Data):
     ended: bool = False
 
 
+@dataclass(frozen=True)
+class Line(Data):
+    """A line of a stream of the server. type says what it holds."""
+
+    type: str
+    stream: StreamName = "stdout"
+    data: bytes = b""
+    offset: int = 0
+    phase: Literal["setup", "command"] = "command"
+    result: JSON = field(default_factory=dict)
+    error: FumehoodError | None = None
+
+
+@dataclass(frozen=True)
+class Hello(Data):
+    """What a server says about itself."""
+
+    address: str = ""
+    version: str = ""
+    api: int = 0
+
+
+@dataclass(frozen=True)
+class Progress(Data):
+    """A step in the pull or the build of an image."""
+
+    image: str  # reference of the image, or name of the build
+    status: str = ""
+    layer: str = ""  # of a pull; empty for the image as a whole
+    current: int = 0  # bytes of the layer
+    total: int = 0  # bytes of the layer; 0 if unknown
+    build: bool = False  # status is a step of a build that has begun
+
+
+@dataclass(frozen=True)
+class Prepared(Data):
+    """The ids of images by service."""
+
+    images: Mapping[str, str]
+
+
 def millis(seconds: float) -> float:
     """Return seconds as the milliseconds of the server's JSON."""
     return seconds * 1000
@@ -398,4 +421,15 @@ def millis(seconds: float) -> float:
 
 def without_zeros(**given: Any) -> JSON:
     """Return the fields that are not zero, empty or None."""
-    return {name: value for name, value in given.items() if value not in (None, "", 0, False, [], {})}
+    return {name: value for name, value in given.items() if value not in (None, "", b"", 0, (), [], {})}
+
+
+def plain(value: Any) -> Any:
+    """Return what stands in JSON for a value that JSON does not have."""
+    if isinstance(value, Data):
+        return value.encode()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value)

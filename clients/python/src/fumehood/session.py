@@ -1,0 +1,376 @@
+"""Code that runs over private copies of workspaces, as benchmarks of coding agents do. Client.open_session opens one.
+
+The names are those of the Go package session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from ._core import CANCEL, Place, decode
+from ._errors import FumehoodError
+from ._files import Target, content
+from ._process import Lines
+from ._service import AsyncService, known, time_limit
+from ._sync import Blocking, Iteration, Service, blocking, direct, wrapping
+from ._types import (
+    JSON,
+    Data,
+    Ended,
+    Line,
+    Mount,
+    Output,
+    Port,
+    Seconds,
+    ServiceInfo,
+    Written,
+    parse_bytes,
+    without_zeros,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Phase = Literal["setup", "command"]
+
+
+@dataclass(frozen=True)
+class Asset(Data):
+    """A file or folder for the code of a session."""
+
+    path: str  # relative to asset_dir
+    save_path: str = ""  # where the code finds it, by default at path
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file to write into a workspace."""
+
+    path: str
+    content: bytes | str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class WorkspaceLimits(Data):
+    """Limits of a workspace. 0 means the default, -1 no limit."""
+
+    bytes: int = 0  # of all files, by default 10 GiB
+    stored: int = 0  # bytes of a snapshot before its compression
+    entries: int = 0  # by default a million
+
+
+@dataclass(frozen=True)
+class Entry(Data):
+    """A file, directory or link of a workspace."""
+
+    path: str
+    type: str = ""
+    mode: str = ""  # octal
+    size: int = 0
+    mtime: datetime | None = None
+    sha256: str = ""
+    target: str = ""  # of a link
+
+
+@dataclass(frozen=True)
+class Change(Data):
+    """A difference between two checkpoints in one entry."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: Entry | None = None
+    after: Entry | None = None
+    hunks: str = ""  # the difference of two texts
+    omitted: str = ""  # why contents that differ have no hunks
+
+
+@dataclass(frozen=True)
+class AsyncCheckpoint(Data):
+    """The saved workspace at the end of a piece of an agent's work."""
+
+    number: int  # starts at 1
+    snapshot: str = ""  # path on the server's machine, until the session is closed
+    archive: str = ""  # path of the copy in the spec's archive_save_dir
+    changes: tuple[Change, ...] = ()  # from the checkpoint before, or from the start
+    _at: Any = field(default=None, repr=False, compare=False)
+
+    async def save(self, path: Target) -> None:
+        """Write the snapshot to a path of this machine or a file object."""
+        await self._at.core.save(self._at.request("GET", f"checkpoints/{self.number}/snapshot"), path)
+
+
+@dataclass(frozen=True)
+class SessionResult(Ended):
+    """How a command of a session ended, with the output of the command and of its setup. usage is that of both."""
+
+    setup_ended: bool = False  # the script ended in its setup, before the command began: all output is the setup's
+    elapsed: Seconds = 0.0  # with the setup
+    stdout: Output = field(default_factory=Output)
+    stderr: Output = field(default_factory=Output)
+    setup_stdout: Output = field(default_factory=Output)
+    setup_stderr: Output = field(default_factory=Output)
+
+    @property
+    def success(self) -> bool:
+        """Whether the command began, and exited by itself with code 0."""
+        return super().success and not self.setup_ended
+
+
+@dataclass(frozen=True)
+class SessionChunk(Written):
+    """Output of a running command or its setup."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class SessionEnd:
+    """The end of a command, the last of its events."""
+
+    result: SessionResult
+
+
+SessionEvent = SessionChunk | SessionEnd
+
+
+@dataclass(frozen=True)
+class RuntimeInfo(Data):
+    """A runtime as the server describes it."""
+
+    id: str
+    service: ServiceInfo
+    exit_code: int | None = None
+
+
+class SpawnOptions(TypedDict, total=False):
+    """What a runtime has in place of the spec or in addition to it, see AsyncSession.spawn."""
+
+    ports: Sequence[Port | int]
+    mounts: Sequence[Mount]
+    env: Mapping[str, str] | None
+    image: str
+    user: str
+    setup: str
+    disable_setup: bool
+
+
+class ExecuteOptions(TypedDict, total=False):
+    """The options of a command, see AsyncRuntime.execute."""
+
+    entry: str
+    stdin: bytes | str | Sequence[bytes | str] | None
+    timeout: float | None
+    env: Mapping[str, str] | None
+    stdout_cap: int
+    stderr_cap: int
+
+
+def _execution(command: str, options: ExecuteOptions) -> JSON:
+    """Return a command as the server's JSON."""
+    rest = known(ExecuteOptions, options)
+    stdin, timeout = rest.pop("stdin", None) or (), time_limit(rest.pop("timeout", None))
+    pieces = [stdin] if isinstance(stdin, (bytes, str)) else stdin
+    return without_zeros(command=command, stdin=[content(each) for each in pieces], timeout_ms=timeout, **rest)
+
+
+class AsyncSession:
+    """A private copy of a workspace, and the runtimes over it. As a context manager it is closed at the end."""
+
+    def __init__(self, at: Place, opened: JSON) -> None:
+        self._at = at
+        self.id = str(opened.get("id"))
+        self.workspace = str(opened.get("workspace"))  # path of the copy on the server's machine
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.id}>"
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._at.core.io.shielded(self.close)
+
+    async def spawn(self, **options: Unpack[SpawnOptions]) -> AsyncRuntime:
+        """Start a runtime: a container over the workspace that runs one command at a time. Options:
+
+        - ports, mounts: added to the spec's. A relative host path of a mount is below the workspace.
+        - env: variables, which take precedence over the spec's.
+        - image, user: in place of the spec's.
+        - setup: shell text that runs after the spec's setup. disable_setup runs none.
+        """
+        given = known(SpawnOptions, options)
+        body = without_zeros(
+            ports=[Port(port) if isinstance(port, int) else port for port in given.pop("ports", ())], **given
+        )
+        return AsyncRuntime(self._at, RuntimeInfo.parse(await self._at.run("runtimes", body)))
+
+    async def exec(
+        self, command: str = "", *, spawn: SpawnOptions | None = None, **options: Unpack[ExecuteOptions]
+    ) -> SessionResult:
+        """Run one command in a new runtime, and remove the runtime. The options are those of execute."""
+        runtime = await self.spawn(**(spawn or {}))
+        try:
+            return await runtime.execute(command, **options)
+        finally:
+            await self._at.core.io.shielded(runtime.kill)
+
+    async def checkpoint(self) -> AsyncCheckpoint:
+        """Save an agent's workspace, and return what has changed since the checkpoint before. Reset returns to it."""
+        return replace(AsyncCheckpoint.parse(await self._at.run("checkpoints", {})), _at=self._at)
+
+    async def reset(self) -> None:
+        """Restore the workspace from the last checkpoint, or from the start. Running containers see it."""
+        await self._at.post("reset", {}, repeat=True)
+
+    async def read_files(self, *globs: str) -> dict[str, bytes]:
+        """Return the regular files of the workspace that match any of the globs, by their paths in it."""
+        found = decode(await self._at.post("files", {"globs": globs}, repeat=True))
+        return {path: parse_bytes(data) for path, data in (found.get("files") or {}).items()}
+
+    async def resolve(self, value: Any) -> Any:
+        """Return a value of JSON in which each {{static:NAME}} is replaced by the path of that asset."""
+        return decode(await self._at.post("resolve", {"value": value}, repeat=True)).get("value")
+
+    async def close(self) -> None:
+        """Remove the runtimes and the private workspace. It may be called again."""
+        await self._at.remove()
+
+
+class AsyncRuntime:
+    """A container over a session's workspace. As a context manager it is cleaned up at the end.
+
+    It runs one command at a time: another one is a LimitError. When its container has ended, each call is an
+    UnavailableError. service has its files, and runs further commands.
+    """
+
+    def __init__(self, session: Place, info: RuntimeInfo) -> None:
+        self._at = session.below("runtimes", info.id)
+        self.id = info.id
+        sandbox = Place(session.core, session.lease, "/v1").below("sandboxes", info.id)
+        self.service = AsyncService(sandbox, info.service)
+
+    def __repr__(self) -> str:
+        return f"<AsyncRuntime {self.id}>"
+
+    async def __aenter__(self) -> AsyncRuntime:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._at.core.io.shielded(self.cleanup)
+
+    async def execute(self, command: str = "", **options: Unpack[ExecuteOptions]) -> SessionResult:
+        """Run a command in the shell of the setup, after the setup, at most once, and return how it ended.
+
+        command is shell text; without it the spec's command line runs, for the file entry. Options:
+
+        - stdin: bytes or text, or a list of them that are sent one by one.
+        - timeout: seconds from the end of the setup after which the command is killed.
+        - env: variables, which take precedence over all others.
+        - stdout_cap, stderr_cap: as of AsyncService.run.
+
+        If the call is interrupted or its task is canceled, the command is killed.
+        """
+        return SessionResult.parse(await self._at.run("execute", _execution(command, options)))
+
+    def stream(self, command: str = "", **options: Unpack[ExecuteOptions]) -> AsyncSessionStream:
+        """Run a command, and iterate over its output and its setup's as it arrives, and finally its end.
+
+        The options are those of execute, without stdin. Leaving the iteration early kills the command.
+        """
+        return AsyncSessionStream(self._at, _execution(command, options))
+
+    async def poll(self) -> int | None:
+        """Return the exit code of the last command that ended: None while one runs, and before the first."""
+        return RuntimeInfo.parse(await self._at.get()).exit_code
+
+    async def kill(self) -> None:
+        """Kill the command and remove the container at once, without what an uploaded workspace has changed."""
+        await self._at.remove(kill=True)
+
+    async def cleanup(self) -> None:
+        """Kill the command, fetch an uploaded workspace, and remove the container. It may be called again."""
+        await self._at.remove()
+
+
+class AsyncSessionStream(Lines[SessionEvent]):
+    """Runs a command of a session and iterates over its events. Leaving it early kills the command."""
+
+    last = SessionEnd
+
+    def __init__(self, runtime: Place, command: JSON) -> None:
+        super().__init__(runtime.core, runtime.request("POST", "stream", command))
+        self._runtime = runtime
+
+    async def close(self) -> None:
+        """End the iteration. A command that still runs is killed; then the runtime can run the next one."""
+        running = self._answer is not None and not self._ended
+        await super().close()
+        if running:
+            await self._core.io.shielded(self._wait)
+
+    async def _wait(self) -> None:
+        deadline = time.monotonic() + CANCEL
+        with contextlib.suppress(FumehoodError):
+            while time.monotonic() < deadline and (await self._runtime.get()).get("exit_code") is None:
+                await self._core.io.sleep(0.02)
+
+    def parse(self, line: JSON) -> SessionEvent | None:
+        """Return the event of a line. A heartbeat is none."""
+        found = Line.parse(line)
+        if found.type == "end":
+            return SessionEnd(SessionResult.parse(found.result))
+        return SessionChunk(found.stream, found.data, found.phase) if found.type == "output" else None
+
+
+class Checkpoint(Blocking[AsyncCheckpoint]):
+    __doc__ = AsyncCheckpoint.__doc__
+    number: int  # starts at 1
+    snapshot: str
+    archive: str
+    changes: tuple[Change, ...]
+
+    save = blocking(AsyncCheckpoint.save)
+
+
+class SessionStream(Iteration[SessionEvent]):
+    """Runs a command of a session and iterates over its events. Leaving it early kills the command."""
+
+
+class Runtime(Blocking[AsyncRuntime]):
+    __doc__ = AsyncRuntime.__doc__
+
+    id: str  # its name in the server, also as a sandbox
+
+    @property
+    def service(self) -> Service:
+        """The container, for files and further commands."""
+        return Service(self._async.service)
+
+    __exit__ = blocking(AsyncRuntime.__aexit__)
+    execute = blocking(AsyncRuntime.execute)
+    stream = direct(AsyncRuntime.stream, SessionStream)
+    poll = blocking(AsyncRuntime.poll)
+    kill = blocking(AsyncRuntime.kill)
+    cleanup = blocking(AsyncRuntime.cleanup)
+
+
+class Session(Blocking[AsyncSession]):
+    __doc__ = AsyncSession.__doc__
+
+    id: str  # its name in the server
+    workspace: str  # the path of the private copy on the server's machine
+
+    __exit__ = blocking(AsyncSession.__aexit__)
+    spawn = wrapping(AsyncSession.spawn, Runtime)
+    exec = blocking(AsyncSession.exec)
+    checkpoint = wrapping(AsyncSession.checkpoint, Checkpoint)
+    reset = blocking(AsyncSession.reset)
+    read_files = blocking(AsyncSession.read_files)
+    resolve = blocking(AsyncSession.resolve)
+    close = blocking(AsyncSession.close)
