@@ -141,13 +141,18 @@ func download(contentType string, content io.ReadCloser, size int64, err error) 
 	if err != nil {
 		return nil, err
 	}
+	stream := bufio.NewReader(content)
+	if _, err := stream.Peek(1); err != nil && err != io.EOF { // nothing has been sent: it is the answer
+		content.Close()
+		return nil, err
+	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer content.Close()
 		c.SetHeader("Content-Type", contentType)
 		if size >= 0 {
 			c.SetHeader("Content-Length", strconv.FormatInt(size, 10))
 		}
-		n, err := io.Copy(c.BodyWriter(), content)
+		n, err := io.Copy(c.BodyWriter(), stream)
 		if err != nil || size >= 0 && n != size {
 			panic(http.ErrAbortHandler) //nolint:forbidigo // as package net/http wants it
 		}
@@ -171,9 +176,6 @@ func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput)
 	}
 	r := ranges(func(at, n int64) ([]byte, error) { return svc.ReadRange(ctx, i.Path, at, n) })
 	content := bufio.NewReaderSize(io.NewSectionReader(r, i.Offset, length), rangeSize)
-	if _, err := content.Peek(1); err != nil && err != io.EOF {
-		return nil, err // an error of the first part is the answer
-	}
 	return download(typeBytes, io.NopCloser(content), -1, nil)
 }
 

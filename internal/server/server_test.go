@@ -277,6 +277,20 @@ func TestFiles(t *testing.T) {
 	c.fails(409, fumehood.CodeIsDirectory, "PUT", box+"/archive?path=d", file.Bytes())
 }
 
+// broken is a stream that fails at once.
+type broken struct{ closed bool }
+
+func (b *broken) Read([]byte) (int, error) { return 0, fumehood.ErrPermission }
+func (b *broken) Close() error             { b.closed = true; return nil }
+
+// A stream that fails before its first byte is an error, not a broken connection.
+func TestDownload_first(t *testing.T) {
+	b := &broken{}
+	if _, err := download(typeTar, b, -1, nil); !errors.Is(err, fumehood.ErrPermission) || !b.closed {
+		t.Errorf("got %v, closed: %t", err, b.closed)
+	}
+}
+
 // events reads the events of a command until its end, or n of them if n is not 0.
 func (c *served) events(path string, n int) (all []api.Event) {
 	c.t.Helper()

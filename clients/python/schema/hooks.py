@@ -276,9 +276,16 @@ def before_call(_context: Any, case: Any, _kwargs: dict[str, Any]) -> None:
             spec(case.body, rng)
         else:
             session_body(name, case.body, rng)
-        for key in ("path", "to"):
-            if isinstance(case.body.get(key), str) and rng.random() < 0.8:
-                case.body[key] = rng.choice(FILES)
+        if name == "rename-file" and rng.random() < 0.3:
+            with contextlib.suppress(RuntimeError):  # a request has broken the sandbox
+                w.ask("PUT", f"/v1/sandboxes/{w.box}/file?path=old", b"content")
+            case.body.update(path="old", to=f"renamed-{rng.randrange(100)}")
+        elif name == "make-directory" and rng.random() < 0.3:
+            case.body["path"] = f"made-{rng.randrange(1 << 30)}"
+        else:
+            for key in ("path", "to"):
+                if isinstance(case.body.get(key), str) and rng.random() < 0.8:
+                    case.body[key] = rng.choice(FILES)
     headers = case.headers
     if "/v1/leases" not in case.path and "/v1/version" not in case.path:
         if rng.random() < 0.9:
