@@ -146,7 +146,7 @@ def session(kind: str) -> dict[str, object]:
     return {"environment": ENVIRONMENT, "kind": kind, "workspace": str(PROJECT / "work")}
 
 
-EVALUATION = {"task": str(PROJECT / "task.yaml"), "runs": str(PROJECT / "runs")}
+EVALUATION: dict[str, object] = {"task": str(PROJECT / "task.yaml"), "runs": str(PROJECT / "runs")}
 
 
 @functools.cache

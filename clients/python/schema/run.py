@@ -26,7 +26,7 @@ CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
     "response_headers_conformance,response_schema_conformance,lines_conformance"
 )
-# Operations that cannot succeed: only kept sandboxes have logs and expire, and local ones have no image and no connection.
+# Operations that cannot succeed: only kept sandboxes have logs and expire; local ones have no image and no connection.
 NEVER = {
     "docker": {"get-logs", "renew-sandbox"},
     "local": {"get-logs", "renew-sandbox", "prepare-images", "get-connection"},
@@ -41,7 +41,8 @@ def new_project(folder: Path, provider: str) -> Path:
     (folder / "work" / "file").write_text("content")
     (folder / "env.yaml").write_text(ENVIRONMENTS[provider])
     (folder / "task.yaml").write_text(
-        "{name: schema, environment: {file: env.yaml}, samples: [{id: right, command: 'true'}, {id: wrong, command: 'false'}]}"
+        "{name: schema, environment: {file: env.yaml}, "
+        "samples: [{id: right, command: 'true'}, {id: wrong, command: 'false'}]}"
     )
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o644)
@@ -50,7 +51,8 @@ def new_project(folder: Path, provider: str) -> Path:
 
 def server_command(provider: str, project: Path) -> list[str]:
     """Return the command line of the server. Its address has a free port."""
-    serve = ["--provider", provider, "serve", "--allow-host-path", str(project), "--listen", "127.0.0.1:0", "--log-level", "debug"]
+    serve = ["--provider", provider, "serve", "--allow-host-path", str(project)]
+    serve += ["--listen", "127.0.0.1:0", "--log-level", "debug"]
     serve += ["--default-image", IMAGE, "--allow-image", "fumehood-test/*"]
     if provider != "local":
         return [str(BINARY), *serve, "--max-memory", "256MiB"]
@@ -58,7 +60,8 @@ def server_command(provider: str, project: Path) -> list[str]:
         *("docker", "run", "--rm", "--interactive", "--name", f"fumehood-schema-{os.getpid()}", "--network", "host"),
         *("--user", "65534:65534", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--init"),
         *("--pids-limit", "1000", "--memory", "1g", "--read-only", "--tmpfs", "/tmp:exec,mode=1777,size=512m"),
-        *("--env", "HOME=/tmp", "--volume", f"{BINARY}:/fumehood:ro", "--volume", f"{project}:{project}", IMAGE, "/fumehood", *serve),
+        *("--env", "HOME=/tmp", "--volume", f"{BINARY}:/fumehood:ro"),
+        *("--volume", f"{project}:{project}", IMAGE, "/fumehood", *serve),
     ]
 
 
@@ -103,7 +106,11 @@ def test(provider: str, seconds: str, seed: str, work: Path) -> int:
     project = new_project(work / "project", provider)
     work.chmod(0o755)
     with subprocess.Popen(
-        server_command(provider, project), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        server_command(provider, project),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as server:
         assert server.stdout is not None
         assert server.stderr is not None
