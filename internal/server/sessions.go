@@ -281,6 +281,10 @@ type spawnInput struct {
 }
 
 func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnInput) (*output[*api.Runtime], error) {
+	opts, err := in.Body.Options()
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range in.Body.Mounts {
 		if !filepath.IsAbs(m.Host) {
 			continue // in the workspace
@@ -290,7 +294,7 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 		}
 	}
 	return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Runtime, error) {
-		r, err := o.Spawn(ctx, in.Body.Options())
+		r, err := o.Spawn(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
