@@ -5,6 +5,8 @@ SHELL := /bin/bash
 FUZZTIME ?= 20s
 FUZZ ?= Fuzz
 FUZZED ?= ./...
+SCHEMATIME ?= 120
+SEED ?= 1
 TEST := GO=$(GO) scripts/test
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
@@ -12,9 +14,9 @@ export FUMEHOOD_TIER
 
 .DEFAULT_GOAL := help
 .PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
-	test-all-mutants \
+	test-all-schema test-all-mutants \
 	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean \
-	test-client check-python test-python test-adapters lock-python wheel test-wheel
+	test-client check-python test-python test-adapters lock-python wheel test-wheel test-schema
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +64,8 @@ test-all-promises: promises ## part of test-all: every column of the conformance
 
 test-all-fuzz: fuzz ## part of test-all: every fuzz target
 
+test-all-schema: test-schema ## part of test-all: the server against its OpenAPI document
+
 test-all-mutants: mutants ## part of test-all: check that the tests catch every known defect
 
 mutants: images guest ## apply each defect of testdata/mutants in turn; a test must fail
@@ -79,13 +83,16 @@ test-python: build images ## test the Python client on Python 3.10 to 3.13, wher
 test-adapters: build images ## test the adapters of the Python client, each with its framework installed from its lock
 	@scripts/python adapters $(TESTFLAGS)
 
+test-schema: build images ## test the server against its OpenAPI document with schemathesis, for SCHEMATIME seconds (120) with each provider
+	@scripts/python schema $(SCHEMATIME) $(SEED)
+
 wheel: guest ## build wheels and the sdist of the Python client in clients/python/dist, with the program inside, and check them
 	@GO=$(GO) scripts/python wheel $(PLATFORM)
 
 test-wheel: images ## install this machine's wheel into an empty environment without a network, and use it
 	@scripts/python install
 
-lock-python: ## write the locks in clients/python/requirements
+lock-python: ## write the lock files in clients/python/requirements from their .in files
 	@scripts/python lock
 
 precommit: ## format, vet and lint the changed packages, in a few seconds

@@ -91,8 +91,8 @@ type Cmd struct {
 	Rlimits   *Rlimits          `json:"rlimits,omitempty"`
 	ViaEngine bool              `json:"via_engine,omitempty" doc:"run it without the help of a process in the sandbox"`
 	TTY       bool              `json:"tty,omitempty" doc:"give it a terminal"`
-	Rows      uint16            `json:"rows,omitempty"`
-	Cols      uint16            `json:"cols,omitempty"`
+	Rows      uint16            `json:"rows,omitempty" maximum:"65535"`
+	Cols      uint16            `json:"cols,omitempty" maximum:"65535"`
 	Term      string            `json:"term,omitempty" doc:"type of the terminal"`
 }
 

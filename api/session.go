@@ -1,6 +1,8 @@
 package api
 
 import (
+	"errors"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
@@ -78,7 +80,7 @@ type Session struct {
 
 // SpawnOptions override the spec of a session for one runtime.
 type SpawnOptions struct {
-	Ports        []SpawnPort       `json:"ports,omitempty"`
+	Ports        []fumehood.Port   `json:"ports,omitempty" doc:"TCP ports, published on the loopback of the server's machine"`
 	Mounts       []fumehood.Mount  `json:"mounts,omitempty"`
 	Env          map[string]string `json:"env,omitempty"`
 	Image        string            `json:"image,omitempty"`
@@ -87,19 +89,20 @@ type SpawnOptions struct {
 	DisableSetup bool              `json:"disable_setup,omitempty"`
 }
 
-// SpawnPort publishes a port of a container on the loopback of the server's machine.
-type SpawnPort struct {
-	Host      uint16 `json:"host,omitempty" doc:"0 means a free port"`
-	Container uint16 `json:"container"`
-}
-
 // Options returns the options for package session.
-func (o *SpawnOptions) Options() session.SpawnOptions {
+func (o *SpawnOptions) Options() (session.SpawnOptions, error) {
 	opts := session.SpawnOptions{Mounts: o.Mounts, Env: o.Env, Image: o.Image, User: o.User, Setup: o.Setup, DisableSetup: o.DisableSetup}
 	for _, p := range o.Ports {
-		opts.Ports = append(opts.Ports, spec.Port(p))
+		err := p.Validate()
+		if err == nil && (p.Address != "" || p.Protocol == fumehood.ProtocolUDP) {
+			err = errors.New("a session publishes TCP ports on the loopback only")
+		}
+		if err != nil {
+			return opts, &fumehood.Error{Op: "read request", Class: fumehood.ErrConfig, Err: err}
+		}
+		opts.Ports = append(opts.Ports, spec.Port{Host: uint16(p.Host), Container: uint16(p.Container)}) //nolint:gosec // validated
 	}
-	return opts
+	return opts, nil
 }
 
 // Runtime describes a container of a session, which is also a sandbox.

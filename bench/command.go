@@ -101,6 +101,8 @@ func (b commandBox) process(ctx context.Context, row string) (time.Duration, err
 		return timed(once)
 	case runsRow:
 		return timed(func() error { return crowdOf(runsAtOnce, runs, once) })
+	case coldResult, warmResult:
+		return 0, errNotMeasured
 	case psManyRow:
 		return b.c.psMany(ctx)
 	}

@@ -38,12 +38,27 @@ type echoer interface {
 	echo(ctx context.Context) (time.Duration, error)
 }
 
+// clocked is implemented by a box of another process, which measures its calls. took returns how long the last one
+// took.
+type clocked interface {
+	took() time.Duration
+}
+
+// since returns how long the last call of b took, which began at begin.
+func since(b box, begin time.Time) time.Duration {
+	if c, ok := b.(clocked); ok {
+		return c.took()
+	}
+	return time.Since(begin)
+}
+
 // The names of the contenders, for the promises.
 const (
 	byFumehood = "fumehood"
 	byStream   = "without socket"
 	byEngine   = "bare Engine API"
 	byCommand  = "fumehood CLI"
+	byPython   = "python client"
 	byCLI      = "docker CLI"
 	byCompose  = "docker compose"
 	bySDK      = "Compose SDK"
@@ -82,16 +97,27 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 	if err != nil {
 		return all, nil, err
 	}
+	if path, err := findPython(ctx); err != nil {
+		missing = append(missing, fmt.Sprintf("%s: left out: %v", byPython, err))
+	} else {
+		python, err := newPython(ctx, path, command)
+		if python != nil {
+			all = append(all, python)
+		}
+		if err != nil {
+			return all, nil, err
+		}
+	}
 	cli, err := newCLI(image, bare.like)
 	if err != nil {
-		return all, []string{fmt.Sprintf("%s and %s: left out: %v", byCLI, byCompose, err)}, nil
+		return all, append(missing, fmt.Sprintf("%s and %s: left out: %v", byCLI, byCompose, err)), nil
 	}
 	all = append(all, cli)
 	compose, err := newCompose(ctx, cli, bare.like)
 	if err != nil {
-		return all, []string{fmt.Sprintf("%s: left out: %v", byCompose, err)}, nil
+		return all, append(missing, fmt.Sprintf("%s: left out: %v", byCompose, err)), nil
 	}
-	return append(all, compose), nil, nil
+	return append(all, compose), missing, nil
 }
 
 // counter counts the bytes written to it and discards them.

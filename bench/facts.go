@@ -25,6 +25,7 @@ type facts struct {
 	Cgroups   string
 	Runtime   string
 	CLI       string // empty without a docker CLI
+	Python    string // empty without the Python client
 	Load      string // before the run, as in /proc/loadavg
 	LoadAfter string
 	Image     string
@@ -47,6 +48,8 @@ func learnFacts(ctx context.Context, opts options, contenders []contender) (fact
 			i := res.Info
 			f.Kernel, f.MemoryMiB, f.Engine, f.Storage = i.KernelVersion, i.MemTotal>>20, i.ServerVersion, i.Driver
 			f.Cgroups, f.Runtime = "v"+i.CgroupVersion, i.DefaultRuntime
+		case *pythonContender:
+			f.Python = strings.TrimPrefix(output(ctx, c.program.cmd.Path, "--version"), "Python ")
 		case *cliContender:
 			f.CLI = output(ctx, c.program, "version", "--format", "{{.Client.Version}}")
 		}

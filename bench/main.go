@@ -31,6 +31,7 @@ type options struct {
 	image, out string
 	only       *regexp.Regexp
 	check      bool
+	hold       int
 }
 
 func main() {
@@ -39,16 +40,23 @@ func main() {
 	flag.IntVar(&opts.rounds, "rounds", 30, "number of rounds to measure, after one warm-up round")
 	flag.StringVar(&opts.image, "image", "fumehood-test/busybox", "image of the containers; it needs true, head, tail, sh and which")
 	flag.StringVar(&opts.out, "out", "bench-results", "folder for the samples")
-	flag.Func("only", "measure only the rows that match this `regexp`", func(s string) (err error) {
+	const only = "measure only the rows that match this `regexp`; python are all rows of the Python client"
+	flag.Func("only", only, func(s string) (err error) {
 		opts.only, err = regexp.Compile(s)
 		return err
 	})
 	flag.BoolVar(&opts.check, "check", false, "exit with code 1 when a promise is not kept")
+	flag.IntVar(&opts.hold, "hold", 0, "only start this `number` of sandboxes and hold them until stdin closes")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleanup
-	err := run(ctx, opts)
+	var err error
+	if opts.hold > 0 {
+		err = hold(ctx, opts.hold, opts.image)
+	} else {
+		err = run(ctx, opts)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -58,7 +66,7 @@ func main() {
 
 func run(ctx context.Context, opts options) (err error) {
 	steps, shown := selectRows(slices.Concat(stepRows(), projectRows(), processRows(), sampleRows()), opts.only)
-	if len(shown) == 0 {
+	if len(shown) == 0 && !memoryShown(opts.only) {
 		return fmt.Errorf("no row matches %v", opts.only)
 	}
 	contenders, missing, err := newContenders(ctx, opts.image)
@@ -81,7 +89,10 @@ func run(ctx context.Context, opts options) (err error) {
 		return err
 	}
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	failure := rounds(ctx, opts.rounds, contenders, steps, rnd, rec)
+	var failure error
+	if len(shown) > 0 {
+		failure = rounds(ctx, opts.rounds, contenders, steps, rnd, rec)
+	}
 	if err := rec.close(); err != nil {
 		return errors.Join(failure, err)
 	}
@@ -92,6 +103,9 @@ func run(ctx context.Context, opts options) (err error) {
 		if ours, ok := c.(*oursContender); ok && c.name() == byFumehood {
 			rep.shares = shares(ours.spent)
 		}
+		if python, ok := c.(*pythonContender); ok && failure == nil && memoryShown(opts.only) {
+			rep.memory, failure = python.memory(ctx)
+		}
 	}
 	if failure == nil || len(rec.samples) > 0 {
 		rep.print(os.Stdout)
@@ -99,8 +113,8 @@ func run(ctx context.Context, opts options) (err error) {
 	if failure != nil {
 		return failure
 	}
-	if broken := rep.broken(); opts.check && len(broken) > 0 {
-		return fmt.Errorf("%d promises are not kept", len(broken))
+	if broken := rep.broken(); opts.check && broken > 0 {
+		return fmt.Errorf("%d promises are not kept", broken)
 	}
 	return nil
 }

@@ -15,6 +15,14 @@ const (
 	psRow      = "ps"
 )
 
+// The rows of a new Python client, to the result of a first command. Cold, there is no server yet, and it is compared
+// with a container of `docker run`; what removes the container is not measured. Warm, there is a server that has a kept
+// sandbox.
+const (
+	coldResult = "python: first result, cold"
+	warmResult = "python: first result, warm"
+)
+
 // For the row with many runs, and for the row of a list of many sandboxes.
 const (
 	runs       = 40
@@ -27,8 +35,8 @@ var (
 	psManyRow = fmt.Sprintf("ps with %d sandboxes", psMany)
 )
 
-// processor is implemented by boxes of command lines. process runs the command of a row of processRows and returns how
-// long it took.
+// processor is implemented by boxes of command lines and of the Python client. process measures a row of processRows
+// and returns how long it took.
 type processor interface {
 	process(ctx context.Context, row string) (time.Duration, error)
 }
@@ -45,6 +53,7 @@ func processRows() []row {
 	}
 	return []row{
 		of(helpRow, 1, 3, 0), of(versionRow, 1, 3, 0), of(psRow, 1, 3, 0), of(runRow, 2, 1, 0),
+		of(coldResult, 1, 1, 0), of(warmResult, 1, 5, 0),
 		of(runsRow, 1, 1, sampleRounds), of(psManyRow, 1, 1, 1),
 	}
 }

@@ -90,6 +90,7 @@ func (f facts) config() string {
 		{"cgroups", f.Cgroups},
 		{"runtime", f.Runtime},
 		{"cli", f.CLI},
+		{"python", f.Python},
 		{"load", f.Load},
 		{"image", f.Image},
 		{"rounds", fmt.Sprint(f.Rounds)},

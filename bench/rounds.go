@@ -57,7 +57,7 @@ func (r *round) run(ctx context.Context, steps []row) error {
 		if errors.Is(err, errNotMeasured) {
 			return nil
 		}
-		r.record(removal, i, time.Since(begin))
+		r.record(removal, i, since(r.boxes[i], begin))
 		return err
 	})
 }
@@ -74,7 +74,7 @@ func (r *round) turn(ctx context.Context, step row, i int) error {
 		case errors.Is(err, errNotMeasured):
 			return nil
 		case took == 0:
-			took = time.Since(begin)
+			took = since(r.boxes[i], begin)
 		}
 		r.record(step.name, i, took)
 		if err != nil {
@@ -108,16 +108,16 @@ func (r *round) cold(ctx context.Context, i int) (err error) {
 	if r.boxes[i], err = r.contenders[i].start(ctx); err != nil {
 		return err
 	}
-	started := time.Now()
+	created, began := since(r.boxes[i], begin), time.Now()
 	if err := command(ctx, r.boxes[i], 0, "true"); errors.Is(err, errNotMeasured) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	end := time.Now()
-	r.record(createStart, i, started.Sub(begin))
-	r.record(firstExec, i, end.Sub(started))
-	r.record(coldStart, i, end.Sub(begin))
+	first := since(r.boxes[i], began)
+	r.record(createStart, i, created)
+	r.record(firstExec, i, first)
+	r.record(coldStart, i, created+first)
 	return nil
 }
 

@@ -79,11 +79,12 @@ func TestRatio(t *testing.T) {
 }
 
 func TestSelectRows(t *testing.T) {
-	all := []row{{name: "exec true"}, {name: "write"}, {name: "read", needs: "write"}}
+	all := []row{{name: "exec true", topic: "some topic"}, {name: "write"}, {name: "read", needs: "write"}}
 	for only, want := range map[string]struct{ steps, shown string }{
 		"":              {"exec true, write, read", createStart + ", " + firstExec + ", " + coldStart + ", exec true, write, read, " + removal},
 		"^read$":        {"write, read", "write, read"},
 		"^exec":         {"exec true", "exec true"},
+		"^some topic":   {"exec true", "exec true"},
 		"^remove":       {"", removal},
 		"no such thing": {"", ""},
 	} {

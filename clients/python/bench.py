@@ -1,117 +1,154 @@
-"""Measures the client, beside the docker command run by subprocess. Times are in milliseconds.
+"""Measures the client for `make bench`, which compares it with the library and docker.
 
-Usage: FUMEHOOD_BINARY=bin/fumehood PYTHONPATH=clients/python/src python3 clients/python/bench.py [IMAGE]. It prints a
-line of JSON for each measurement, with the 50th and 99th percentiles.
+Usage: python3 bench.py ADDRESS IMAGE KEPT, the last being the name of a kept sandbox. Each line of standard input is a
+JSON object: call, a method of Bench, and args, its keyword arguments. Each answer is one too: ns, how long the call
+took, and size, the bytes that it returned. The program ends with its standard input.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter_ns
+from typing import TypeVar
 
-from fumehood import AsyncClient, Client, Sandbox
+from fumehood import AsyncClient, Client, Result, Sandbox
 
-SIZE = 50 << 20
-IN_FLIGHT = 64
-
-
-def report(name: str, times: list[float], **more: float) -> None:
-    """Print a measurement."""
-    times = sorted(times)
-    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
-    line = {"name": name, "n": len(times), "p50_ms": p50 * 1e3, "p99_ms": p99 * 1e3, **more}
-    print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in line.items()}), flush=True)  # noqa: T201
+T = TypeVar("T")
+TRUE = ["true"]
 
 
-def measure(name: str, n: int, work: Callable[[], object]) -> None:
-    """Measure a call, after a tenth as many that are not counted."""
-    times = []
-    for i in range(n + n // 10):
-        began = time.perf_counter()
-        work()
-        if i >= n // 10:
-            times.append(time.perf_counter() - began)
-    report(name, times)
+def timed(work: Callable[[], T]) -> tuple[int, T]:
+    """Return how long a call took, in nanoseconds, and its result."""
+    began = perf_counter_ns()
+    result = work()
+    return perf_counter_ns() - began, result
 
 
-def docker(*arguments: str) -> None:
-    """Run the docker command."""
-    subprocess.run(["docker", *arguments], check=True, capture_output=True)
+def size_of(result: Result) -> int:
+    """Return the bytes that a command printed. It must have succeeded."""
+    if not result.success:
+        raise RuntimeError(f"{result.outcome} with code {result.exit_code}: {result.stderr.text}")
+    return result.stdout.total + result.stderr.total
 
 
-def cold(image: str) -> None:
-    """Measure from nothing to a first result: server, sandbox, command."""
-    times = []
-    for _ in range(10):
-        began = time.perf_counter()
-        with Client() as client, client.start(image) as sb:
-            sb.run(["true"])
-            times.append(time.perf_counter() - began)
-    report("cold: server, sandbox, first result", times)
+class Bench:
+    """The calls. Each returns a time and a size."""
+
+    def __init__(self, address: str, image: str, kept: str) -> None:
+        self.address, self.image, self.kept = address, image, kept
+        self.client = Client(address)
+        self.box = self.client.get(kept)
+        self.content = b""
+        self.holder: Client | None = None
+
+    def close(self) -> None:
+        """Remove all sandboxes."""
+        self.release()
+        self.client.close()
+
+    def start(self) -> tuple[int, int]:
+        """Start the sandbox that the next calls use."""
+        ns, self.box = timed(lambda: self.client.start(self.image))
+        return ns, 0
+
+    def remove(self) -> tuple[int, int]:
+        """Remove it."""
+        return timed(self.box.close)[0], 0
+
+    def run(self, command: list[str]) -> tuple[int, int]:
+        """Run a command."""
+        ns, result = timed(lambda: self.box.run(command))
+        return ns, size_of(result)
+
+    def write(self, path: str, size: int) -> tuple[int, int]:
+        """Write a file."""
+        if len(self.content) != size:
+            self.content = os.urandom(size)
+        return timed(lambda: self.box.write(path, self.content))[0], 0
+
+    def read(self, path: str) -> tuple[int, int]:
+        """Read a file."""
+        ns, content = timed(lambda: self.box.read(path))
+        return ns, len(content)
+
+    def crowd(self, runs: int, at_once: int) -> tuple[int, int]:
+        """Run many commands over asyncio, in a new sandbox and on connections that are open."""
+        return asyncio.run(self._crowd(runs, at_once)), 0
+
+    async def _crowd(self, runs: int, at_once: int) -> int:
+        async with AsyncClient(self.address) as client, await client.start(self.image) as box:
+            size_of(await box.run(TRUE))
+            await asyncio.gather(*(client.get(box.info.id) for _ in range(at_once)))  # each opens a connection
+            tokens = iter(range(runs))
+
+            async def worker() -> None:
+                for _ in tokens:
+                    size_of(await box.run(TRUE))
+
+            began = perf_counter_ns()
+            await asyncio.gather(*(worker() for _ in range(at_once)))
+            return perf_counter_ns() - began
+
+    def once(self) -> tuple[int, int]:
+        """Start a server, a sandbox and a command, and remove all of it."""
+
+        def whole() -> None:
+            with Client(env={}) as client, client.start(self.image) as box:
+                size_of(box.run(TRUE))
+
+        return timed(whole)[0], 0
+
+    def cold(self) -> tuple[int, int]:
+        """Start a server, a sandbox and a command. What removes them is not measured."""
+        began = perf_counter_ns()
+        with Client(env={}) as client, client.start(self.image) as box:
+            size_of(box.run(TRUE))
+            return perf_counter_ns() - began, 0
+
+    def warm(self) -> tuple[int, int]:
+        """Connect to a server that has a sandbox, and run a command in it."""
+        began = perf_counter_ns()
+        with Client(self.address) as client:
+            size_of(client.get(self.kept).run(TRUE))
+            return perf_counter_ns() - began, 0
+
+    def hold(self, address: str, count: int, at_once: int) -> tuple[int, int]:
+        """Start sandboxes at another server, and run a command in each."""
+        client = self.holder = Client(address)
+
+        def one(_: int) -> Sandbox:
+            box = client.start(self.image)
+            size_of(box.run(TRUE))
+            return box
+
+        with ThreadPoolExecutor(at_once) as pool:
+            return timed(lambda: list(pool.map(one, range(count))))[0], 0
+
+    def release(self) -> tuple[int, int]:
+        """Remove them."""
+        if self.holder:
+            self.holder.close()
+            self.holder = None
+        return 0, 0
 
 
-def commands(sb: Sandbox, container: str) -> None:
-    """Measure short commands."""
-    measure("run true", 500, lambda: sb.run(["true"]))
-    measure("docker exec true", 20, lambda: docker("exec", container, "true"))
-
-
-def files(sb: Sandbox, container: str) -> None:
-    """Measure a large file, both ways."""
-    with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder, "data")
-        here.write_bytes(os.urandom(SIZE))
-        measure("upload 50 MiB", 10, lambda: sb.upload(here, "/tmp/data"))
-        measure("download 50 MiB", 10, lambda: sb.download("/tmp/data", Path(folder, "back")))
-        measure("read 50 MiB", 10, lambda: sb.download("/tmp/data", io.BytesIO()))
-        measure("docker cp 50 MiB in", 5, lambda: docker("cp", str(here), f"{container}:/var/tmp/data"))
-        measure(
-            "docker cp 50 MiB out", 5, lambda: docker("cp", f"{container}:/var/tmp/data", str(Path(folder, "back")))
-        )
-
-
-async def many(image: str) -> None:
-    """Measure commands in flight."""
-    async with AsyncClient() as client, await client.start(image) as sb:
-        limit, times = asyncio.Semaphore(IN_FLIGHT), []
-
-        async def one() -> None:
-            async with limit:
-                began = time.perf_counter()
-                await sb.run(["true"])
-                times.append(time.perf_counter() - began)
-
-        await asyncio.gather(*(one() for _ in range(IN_FLIGHT)))
-        times.clear()
-        began = time.perf_counter()
-        await asyncio.gather(*(one() for _ in range(512)))
-        report(f"async run true, {IN_FLIGHT} in flight", times, rate=512 / (time.perf_counter() - began))
-
-
-def main(image: str) -> None:
-    """Measure everything."""
-    with Client() as client:
-        with client.start(image) as sb:
-            container = sb.service_info.container
-            commands(sb, container)
-        docker("run", "-d", "--rm", "--name", f"fumehood-bench-{os.getpid()}", "--init", image, "sleep", "600")
-        try:
-            with client.start(image) as sb:
-                files(sb, f"fumehood-bench-{os.getpid()}")
-        finally:
-            docker("rm", "-f", f"fumehood-bench-{os.getpid()}")
-    asyncio.run(many(image))
-    cold(image)
-    measure("docker run true", 10, lambda: docker("run", "--rm", image, "true"))
+def main(address: str, image: str, kept: str) -> None:
+    """Answer calls."""
+    bench = Bench(address, image, kept)
+    try:
+        for line in sys.stdin:
+            question = json.loads(line)
+            ns, size = getattr(bench, question["call"])(**question.get("args") or {})
+            sys.stdout.write(json.dumps({"ns": ns, "size": size}) + "\n")
+            sys.stdout.flush()
+    finally:
+        bench.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "fumehood-test/python")
+    main(*sys.argv[1:])

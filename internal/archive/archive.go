@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Pack writes the file or tree at root to w, as an archive whose first entry has the given name. Links are packed as
@@ -344,7 +345,7 @@ func (u *unpacker) clear(name string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return &fs.PathError{Op: "replace", Path: name, Err: errors.New("a folder is there")}
+		return &fs.PathError{Op: "replace", Path: name, Err: syscall.EISDIR}
 	}
 	return u.root.Remove(name)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -103,6 +104,13 @@ func TestUnpack_hostile(t *testing.T) {
 			}
 			only(t, base, "dest")
 		})
+	}
+}
+
+func TestUnpack_fileOverFolder(t *testing.T) {
+	err := Unpack(stream(t, entry{name: "x/a/b", body: "x"}, entry{name: "x/a", body: "x"}), t.TempDir(), "x", Options{})
+	if !errors.Is(err, syscall.EISDIR) {
+		t.Error(err)
 	}
 }
 

@@ -222,7 +222,7 @@ func TestServe_session(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"work/main.sh": "cat input; id -u",
-		"env.yaml":     "{type: docker, docker: {image: fumehood-test/busybox}, commands: {command: sh, entry_file: '{entry_file}'}}",
+		"env.yaml":     "{type: docker, docker: {image: fumehood-test/busybox, network: bridge}, commands: {command: sh, entry_file: '{entry_file}'}}",
 		"task.yaml":    "{name: served, environment: {image: fumehood-test/busybox}, samples: [{id: a, command: echo 42, expect: {stdout: {exact: \"42\\n\"}}}]}",
 	} {
 		path := filepath.Join(dir, name)
@@ -233,14 +233,24 @@ func TestServe_session(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := startServe(t, "--allow-host-path", dir)
+	s := startServe(t, "--allow-host-path", dir, "--allow-egress")
 	var session api.Session
 	s.ok("POST", "/v1/sessions", map[string]any{
 		"file": filepath.Join(dir, "env.yaml"), "kind": "evaluation", "workspace": filepath.Join(dir, "work"), "huid": "65534", "hgid": "65534",
 		"inputs": []api.Input{{Path: "input", Content: []byte("given ")}},
 	}, &session)
 	var r api.Runtime
-	s.ok("POST", "/v1/sessions/"+session.ID+"/runtimes", api.SpawnOptions{}, &r)
+	s.ok("POST", "/v1/sessions/"+session.ID+"/runtimes", api.SpawnOptions{Ports: []fumehood.Port{{Container: 8080, Protocol: fumehood.ProtocolTCP}}}, &r)
+	var c fumehood.Connection
+	s.ok("GET", "/v1/sandboxes/"+r.ID+"/connection", nil, &c)
+	if len(c.Ports) != 1 || c.Ports[0].Container != 8080 || c.Ports[0].Host == 0 {
+		t.Errorf("ports %+v", c.Ports)
+	}
+	for _, p := range []fumehood.Port{{Container: 0}, {Container: 1, Protocol: fumehood.ProtocolUDP}, {Container: 1, Address: "0.0.0.0"}} {
+		if status, answer := s.do("POST", "/v1/sessions/"+session.ID+"/runtimes", api.SpawnOptions{Ports: []fumehood.Port{p}}, nil); status != http.StatusBadRequest {
+			t.Errorf("port %+v: %d %s", p, status, answer)
+		}
+	}
 	var res api.SessionResult
 	s.ok("POST", "/v1/sessions/"+session.ID+"/runtimes/"+r.ID+"/execute", api.Execute{Entry: "main.sh"}, &res)
 	if string(res.Stdout.Bytes) != "given 65534\n" || res.ExitCode != 0 {
@@ -291,6 +301,12 @@ func TestServe_kept(t *testing.T) {
 	}
 	_ = first.cmd.Wait()
 	second := startServeIn(t, env, "--allow-kept")
+	var own api.Sandbox
+	second.ok("POST", "/v1/sandboxes", spec, &own)
+	second.ok("DELETE", "/v1/sandboxes/"+own.ID, nil, nil)
+	if _, err := needDocker(t).Inspect(t.Context(), own.ID+"-default-1"); err == nil {
+		t.Error("a kept sandbox that this server started was not removed")
+	}
 	var res fumehood.Result
 	second.ok("POST", path+"/run", api.Cmd{Args: []string{"ls", "/here"}}, &res)
 	if res.ExitCode != 0 || !box.Kept {

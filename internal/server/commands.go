@@ -101,22 +101,12 @@ type Of struct {
 	Process string `path:"process" maxLength:"40" doc:"the command's id"`
 }
 
-func (o Of) of() string { return o.Process }
-
-// withProcess makes a handler that gets the command of a request.
-func withProcess[I interface {
-	acknowledged() []string
-	at() string
-	of() string
-}, O any](s *Server, f func(context.Context, *process, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
-	return withBox(s, func(ctx context.Context, _ *lease, h *held, in *I) (*O, error) {
-		p, err := h.process((*in).of())
-		if err != nil {
-			return nil, err
-		}
-		return f(ctx, p, in)
-	})
+func (o Of) find(ctx context.Context, l *lease) (*process, error) {
+	h, err := o.At.find(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	return h.process(o.Process)
 }
 
 type processList struct {
@@ -140,23 +130,23 @@ func (r *Reads) Resolve(c huma.Context) []error {
 
 func (s *Server) registerCommands() {
 	const box, one = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
-	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, withBox(s, s.run))
-	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, withBox(s, s.startCommand))
-	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, withBox(s, func(_ context.Context, _ *lease, h *held, i *In) (*output[processList], error) {
+	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, on(s.run))
+	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, on(s.startCommand))
+	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, on(func(_ context.Context, _ *lease, h *held, i *Named) (*output[processList], error) {
 		svc, err := h.service(i.Service, "")
 		if err != nil {
 			return nil, err
 		}
 		return &output[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, withProcess(s, func(_ context.Context, p *process, _ *Of) (*output[api.Process], error) {
+	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, on(func(_ context.Context, _ *lease, p *process, _ *Of) (*output[api.Process], error) {
 		return &output[api.Process]{p.describe()}, nil
 	}))
-	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, withProcess(s, func(ctx context.Context, p *process, _ *Of) (*output[*fumehood.Result], error) {
+	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, _ *Of) (*output[*fumehood.Result], error) {
 		res, err := p.Wait(ctx)
 		return &output[*fumehood.Result]{res}, err
 	}))
-	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, withProcess(s, func(ctx context.Context, p *process, i *struct {
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, _ *lease, p *process, i *struct {
 		Of
 		Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
 		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
@@ -166,7 +156,7 @@ func (s *Server) registerCommands() {
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil
 	}))
-	register(s, op{http.MethodPost, one + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, withProcess(s, func(_ context.Context, p *process, i *struct {
+	register(s, op{http.MethodPost, one + "/stdin", "write-stdin", "Write the request's body to a command's standard input", "Commands"}, on(func(_ context.Context, _ *lease, p *process, i *struct {
 		Of
 		RawBody []byte `contentType:"application/octet-stream"`
 	},
@@ -174,10 +164,10 @@ func (s *Server) registerCommands() {
 		_, err := p.Write(i.RawBody)
 		return nil, err
 	}))
-	register(s, op{http.MethodDelete, one + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, withProcess(s, func(_ context.Context, p *process, _ *Of) (*struct{}, error) {
+	register(s, op{http.MethodDelete, one + "/stdin", "close-stdin", "Close a command's standard input", "Commands"}, on(func(_ context.Context, _ *lease, p *process, _ *Of) (*struct{}, error) {
 		return nil, p.CloseStdin()
 	}))
-	register(s, op{http.MethodPost, one + "/signal", "signal-command", "Send a signal to a command", "Commands"}, withProcess(s, func(ctx context.Context, p *process, i *struct {
+	register(s, op{http.MethodPost, one + "/signal", "signal-command", "Send a signal to a command", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, i *struct {
 		Of
 		Body struct {
 			Signal int `json:"signal" minimum:"1" maximum:"64" doc:"Linux number"`
@@ -186,34 +176,30 @@ func (s *Server) registerCommands() {
 	) (*struct{}, error) {
 		return nil, p.Signal(ctx, i.Body.Signal)
 	}))
-	register(s, op{http.MethodPost, one + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, withProcess(s, func(ctx context.Context, p *process, i *struct {
+	register(s, op{http.MethodPost, one + "/resize", "resize-terminal", "Set the size of a command's terminal", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, i *struct {
 		Of
 		Body struct {
-			Rows uint16 `json:"rows"`
-			Cols uint16 `json:"cols"`
+			Rows uint16 `json:"rows" maximum:"65535"`
+			Cols uint16 `json:"cols" maximum:"65535"`
 		}
 	},
 	) (*struct{}, error) {
 		return nil, p.Resize(ctx, i.Body.Rows, i.Body.Cols)
 	}))
-	register(s, op{http.MethodPost, one + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, withProcess(s, func(ctx context.Context, p *process, _ *struct {
+	register(s, op{http.MethodPost, one + "/kill", "kill-command", "Kill a command with all its descendants", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, _ *struct {
 		Of
 		Body struct{}
 	},
 	) (*struct{}, error) {
 		return nil, p.Kill(ctx)
 	}))
-	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, withBox(s, func(_ context.Context, _ *lease, h *held, o *Of) (*struct{}, error) {
-		p, err := h.process(o.Process)
-		if err != nil {
-			return nil, err
-		}
+	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, on(func(_ context.Context, _ *lease, p *process, _ *Of) (*struct{}, error) {
 		if !p.Info().Ended {
 			return nil, &fumehood.Error{Op: "forget command", Class: fumehood.ErrConfig, Err: errors.New("it is running"), Hint: "kill it first"}
 		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.forget(p)
+		p.of.mu.Lock()
+		defer p.of.mu.Unlock()
+		p.of.forget(p)
 		return nil, nil
 	}))
 }

@@ -58,6 +58,11 @@ func unauthorized(hint, format string, a ...any) error {
 	return &fumehood.Error{Op: "check request", Class: fumehood.ErrPermission, Err: fmt.Errorf(format, a...), Hint: hint}
 }
 
+// missing returns an error about an id that the lease does not have.
+func missing(what, id string) error {
+	return &fumehood.Error{Op: "find " + what + " " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has none with this id")}
+}
+
 // stale returns an error about a lease or key that this server does not have.
 func stale(why string) error {
 	return &errorAnswer{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: why, Op: "find lease"}}
@@ -68,6 +73,9 @@ func stale(why string) error {
 var setErrors = sync.OnceFunc(func() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		e := api.Error{Code: fumehood.CodeConfig, Op: "read request", Message: message}
+		if message == "cannot read request body" { // the client's connection or coding broke
+			status = http.StatusBadRequest
+		}
 		switch status {
 		case http.StatusRequestEntityTooLarge:
 			e.Code = fumehood.CodeTooLarge

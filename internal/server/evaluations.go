@@ -110,7 +110,7 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 	case (o.Runs == "") == (o.Resume == ""):
 		return nil, bad("exactly one of runs and resume is required")
 	}
-	done, err := l.start()
+	done, err := l.startLong()
 	if err != nil {
 		return nil, err
 	}
@@ -192,24 +192,13 @@ type Evaluated struct {
 	Evaluation string `path:"evaluation" maxLength:"100" doc:"the evaluation's id"`
 }
 
-func (i Evaluated) evaluation() string { return i.Evaluation }
-
-// withEvaluation makes a handler that gets the evaluation of a request.
-func withEvaluation[I interface {
-	acknowledged() []string
-	evaluation() string
-}, O any](f func(context.Context, *lease, *evaluation, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
-	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
-		id := (*in).evaluation()
-		l.mu.Lock()
-		e := l.runs[id]
-		l.mu.Unlock()
-		if e == nil {
-			return nil, &fumehood.Error{Op: "find evaluation " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has no evaluation with this id")}
-		}
-		return f(ctx, l, e, in)
-	})
+func (i Evaluated) find(_ context.Context, l *lease) (*evaluation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.runs[i.Evaluation]; e != nil {
+		return e, nil
+	}
+	return nil, missing("evaluation", i.Evaluation)
 }
 
 // registerEvaluations adds the operations of package eval.
@@ -242,10 +231,10 @@ func (s *Server) registerEvaluations() {
 		}
 		return &output[evaluationList]{found}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, withEvaluation(func(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*output[*api.Evaluation], error) {
+	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, on(func(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*output[*api.Evaluation], error) {
 		return &output[*api.Evaluation]{e.describe()}, nil
 	}))
-	registerStream(s, op{http.MethodGet, one + "/events", "follow-evaluation", "Follow the events of an evaluation, from one on, to its end. Each line is an event", "Evaluations"}, typeLines, api.EvalEvent{}, withEvaluation(func(ctx context.Context, l *lease, e *evaluation, in *struct {
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-evaluation", "Follow the events of an evaluation, from one on, to its end. Each line is an event", "Evaluations"}, typeLines, api.EvalEvent{}, on(func(ctx context.Context, l *lease, e *evaluation, in *struct {
 		Evaluated
 		From int `query:"from" minimum:"0" doc:"number of events to skip; heartbeats are not counted"`
 	},
@@ -260,8 +249,8 @@ func (s *Server) registerEvaluations() {
 			}
 		}), nil
 	}))
-	registerStream(s, op{http.MethodGet, one + "/results", "read-results", "Read the results that are recorded so far, also those of a resumed run. Each line is a result, or the last one an error", "Evaluations"}, typeLines, recorded{}, withEvaluation(readResults))
-	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, withEvaluation(func(_ context.Context, l *lease, e *evaluation, _ *Evaluated) (*struct{}, error) {
+	registerStream(s, op{http.MethodGet, one + "/results", "read-results", "Read the results that are recorded so far, also those of a resumed run. Each line is a result, or the last one an error", "Evaluations"}, typeLines, recorded{}, on(readResults))
+	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, on(func(_ context.Context, l *lease, e *evaluation, _ *Evaluated) (*struct{}, error) {
 		return nil, l.endEvaluation(e)
 	}))
 }

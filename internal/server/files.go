@@ -19,7 +19,7 @@ import (
 // OnPath is the input of requests about a file.
 type OnPath struct {
 	In
-	Path string `query:"path" required:"true" doc:"absolute, or relative to the service's directory"`
+	Path string `query:"path" required:"true" minLength:"1" doc:"absolute, or relative to the service's directory"`
 }
 
 type fileList struct {
@@ -31,24 +31,24 @@ const rangeSize = 4 << 20
 
 func (s *Server) registerFiles() {
 	const box = "/v1/sandboxes/{sandbox}"
-	registerStream(s, op{http.MethodGet, box + "/file", "read-file", "Read a regular file, or length bytes of it from an offset on", "Files"}, typeBytes, nil, withService(s, readFile))
-	register(s, op{http.MethodPut, box + "/file", "write-file", "Write the request's body to a file, and create missing directories above it", "Files"}, withService(s, writeFile))
-	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, withService(s, func(ctx context.Context, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, box + "/file", "read-file", "Read a regular file, or length bytes of it from an offset on", "Files"}, typeBytes, nil, on(readFile))
+	register(s, op{http.MethodPut, box + "/file", "write-file", "Write the request's body to a file, and create missing directories above it", "Files"}, on(writeFile))
+	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
 		content, err := svc.Download(ctx, i.Path)
 		return download(typeTar, content, -1, err)
 	}))
-	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		OnPath
 		Reads
 	},
 	) (*struct{}, error) {
 		return nil, sent(svc.Upload(ctx, i.Path, i.stream))
 	}))
-	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *OnPath) (*output[api.FileInfo], error) {
+	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*output[api.FileInfo], error) {
 		f, err := svc.Stat(ctx, i.Path)
 		return &output[api.FileInfo]{api.FileInfoOf(f)}, err
 	}))
-	register(s, op{http.MethodGet, box + "/list", "list-directory", "Describe the entries of a directory, sorted by name", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *OnPath) (*output[fileList], error) {
+	register(s, op{http.MethodGet, box + "/list", "list-directory", "Describe the entries of a directory, sorted by name", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*output[fileList], error) {
 		entries, err := svc.List(ctx, i.Path)
 		files := make([]api.FileInfo, len(entries))
 		for n, entry := range entries {
@@ -56,13 +56,13 @@ func (s *Server) registerFiles() {
 		}
 		return &output[fileList]{fileList{files}}, err
 	}))
-	registerStream(s, op{http.MethodGet, box + "/walk", "walk-tree", "Describe a path and everything below it, a line for each file. A line with error is about a path, or the last", "Files"}, typeLines, walked{}, withService(s, walk))
+	registerStream(s, op{http.MethodGet, box + "/walk", "walk-tree", "Describe a path and everything below it, a line for each file. A line with error is about a path, or the last", "Files"}, typeLines, walked{}, on(walk))
 	s.registerChanges(box)
 }
 
 // registerChanges adds the operations that change files without content.
 func (s *Server) registerChanges(box string) {
-	register(s, op{http.MethodPost, box + "/mkdir", "make-directory", "Create a directory", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/mkdir", "make-directory", "Create a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path    string `json:"path"`
@@ -77,7 +77,7 @@ func (s *Server) registerChanges(box string) {
 		}
 		return nil, svc.Mkdir(ctx, i.Body.Path, fumehood.MkdirOptions{Mode: mode, Parents: i.Body.Parents})
 	}))
-	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path      string `json:"path"`
@@ -87,7 +87,7 @@ func (s *Server) registerChanges(box string) {
 	) (*struct{}, error) {
 		return nil, svc.Remove(ctx, i.Body.Path, fumehood.RemoveOptions{Recursive: i.Body.Recursive})
 	}))
-	register(s, op{http.MethodPost, box + "/rename", "rename-file", "Move a file or directory. It replaces a file, or an empty directory", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/rename", "rename-file", "Move a file or directory. It replaces a file, or an empty directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path string `json:"path"`
@@ -97,7 +97,7 @@ func (s *Server) registerChanges(box string) {
 	) (*struct{}, error) {
 		return nil, svc.Rename(ctx, i.Body.Path, i.Body.To)
 	}))
-	register(s, op{http.MethodPost, box + "/chmod", "change-mode", "Set the mode of a file. A link is followed", "Files"}, withService(s, func(ctx context.Context, svc fumehood.Service, i *struct {
+	register(s, op{http.MethodPost, box + "/chmod", "change-mode", "Set the mode of a file. A link is followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
 			Path string `json:"path"`
@@ -119,7 +119,7 @@ type walked struct {
 	Error *api.Error `json:"error,omitempty"`
 }
 
-func walk(ctx context.Context, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
+func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
 	return lines(func(send func(any) error) {
 		for entry, err := range svc.Walk(ctx, i.Path) {
 			w := walked{FileInfo: api.FileInfoOf(entry.FileInfo)}
@@ -141,13 +141,18 @@ func download(contentType string, content io.ReadCloser, size int64, err error) 
 	if err != nil {
 		return nil, err
 	}
+	stream := bufio.NewReader(content)
+	if _, err := stream.Peek(1); err != nil && err != io.EOF { // nothing has been sent: it is the answer
+		content.Close()
+		return nil, err
+	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer content.Close()
 		c.SetHeader("Content-Type", contentType)
 		if size >= 0 {
 			c.SetHeader("Content-Length", strconv.FormatInt(size, 10))
 		}
-		n, err := io.Copy(c.BodyWriter(), content)
+		n, err := io.Copy(c.BodyWriter(), stream)
 		if err != nil || size >= 0 && n != size {
 			panic(http.ErrAbortHandler) //nolint:forbidigo // as package net/http wants it
 		}
@@ -160,7 +165,7 @@ type readInput struct {
 	Length int64 `query:"length" minimum:"-1" default:"-1" doc:"maximum number of bytes; -1 means all"`
 }
 
-func readFile(ctx context.Context, svc fumehood.Service, i *readInput) (*huma.StreamResponse, error) {
+func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput) (*huma.StreamResponse, error) {
 	if i.Offset == 0 && i.Length < 0 {
 		content, info, err := svc.Open(ctx, i.Path)
 		return download(typeBytes, content, info.Size, err)
@@ -171,9 +176,6 @@ func readFile(ctx context.Context, svc fumehood.Service, i *readInput) (*huma.St
 	}
 	r := ranges(func(at, n int64) ([]byte, error) { return svc.ReadRange(ctx, i.Path, at, n) })
 	content := bufio.NewReaderSize(io.NewSectionReader(r, i.Offset, length), rangeSize)
-	if _, err := content.Peek(1); err != nil && err != io.EOF {
-		return nil, err // an error of the first part is the answer
-	}
 	return download(typeBytes, io.NopCloser(content), -1, nil)
 }
 
@@ -197,7 +199,7 @@ type writeInput struct {
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
 }
 
-func writeFile(ctx context.Context, svc fumehood.Service, i *writeInput) (*struct{}, error) {
+func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInput) (*struct{}, error) {
 	mode, err := api.Mode(i.Mode)
 	if err != nil {
 		return nil, err
@@ -213,11 +215,14 @@ func writeFile(ctx context.Context, svc fumehood.Service, i *writeInput) (*struc
 	defer os.Remove(file.Name())
 	defer file.Close()
 	size, err := io.Copy(file, i.stream)
+	if disk := (*os.PathError)(nil); err != nil && !errors.As(err, &disk) {
+		return nil, sent(bad("read the content: %w", err))
+	}
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		return nil, sent(err)
+		return nil, err
 	}
 	return nil, svc.WriteFrom(ctx, i.Path, file, size, opts)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -79,11 +80,17 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close") // no request can hide behind another length of this one's body
 		}
-		r.Body = http.MaxBytesReader(answer, &body{r.Body, answer.control, s.opts.silence}, most)
+		if r.Body != http.NoBody {
+			answer.body = &body{ReadCloser: r.Body, control: answer.control, silence: s.opts.silence}
+			r.Body = answer.body
+		}
+		r.Body = http.MaxBytesReader(answer, r.Body, most)
 		about := request{target: r.Method + " " + r.URL.RequestURI()}
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()
+		// A request with a key goes on when its client is gone, and then holds the lease no longer.
+		defer context.AfterFunc(r.Context(), release)()
 		inner = r.WithContext(context.WithValue(r.Context(), requestKey{}, about))
 		next.ServeHTTP(answer, inner)
 	})
@@ -117,15 +124,25 @@ type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	silence time.Duration
+	ended   bool
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(b.silence)) // without deadlines, as in some tests, it blocks
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if errors.Is(err, io.EOF) { // after another error, nothing more is read
+		b.ended = true
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
+}
+
+// expect limits the time for the rest of the body, which net/http reads before it sends the answer. The time to write the
+// answer has begun, so half of it is left.
+func (b *body) expect() {
+	if b != nil && !b.ended {
+		_ = b.control.SetReadDeadline(time.Now().Add(b.silence / 2))
+	}
 }
 
 // answer writes an answer, whose reader may not be silent for long, and remembers what was written.
@@ -133,6 +150,7 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	silence time.Duration
+	body    *body // nil without one
 	status  int
 	sent    int64
 }
@@ -140,6 +158,7 @@ type answer struct {
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 {
 		a.status = status
+		a.body.expect()
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
@@ -147,6 +166,7 @@ func (a *answer) WriteHeader(status int) {
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
+		a.body.expect()
 	}
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	n, err := a.ResponseWriter.Write(p)

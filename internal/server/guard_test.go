@@ -165,6 +165,28 @@ func TestGuard_slowSender(t *testing.T) {
 	c.fails(404, fumehood.CodeNotFound, "GET", box+"/stat?path=a", nil)
 }
 
+// A body that cannot be read is the client's error, and says so.
+func TestGuard_brokenBody(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{silence: 300 * time.Millisecond})
+	box := c.box()
+	const malformed, silent = "Transfer-Encoding: chunked\r\n\r\nzz\r\n", "Content-Length: 100\r\n\r\nx"
+	for name, r := range map[string]struct{ line, rest, status string }{
+		"JSON, malformed":    {"POST " + box + "/run", malformed, "400"},
+		"JSON, silent":       {"POST " + box + "/run", silent, "408"},
+		"file, malformed":    {"PUT " + box + "/file?path=a", malformed, "400"},
+		"file, silent":       {"PUT " + box + "/file?path=a", silent, "400"},
+		"archive, malformed": {"PUT " + box + "/archive?path=.", malformed, "400"},
+		"archive, silent":    {"PUT " + box + "/archive?path=.", silent, "400"},
+		"unread, silent":     {"PUT " + box + "x/file?path=a", silent, "404"},
+	} {
+		got := c.raw(r.line + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: " + c.lease + "\r\n" + r.rest)
+		if !strings.HasPrefix(got, "HTTP/1.1 "+r.status+" ") {
+			t.Errorf("%s: want %s, got %s", name, r.status, got)
+		}
+	}
+}
+
 // Many connections at once, broken in each phase, leave nothing behind.
 func TestGuard_connections(t *testing.T) {
 	t.Parallel()

@@ -123,6 +123,17 @@ func (l *lease) start() (done func(), err error) {
 	return l.starting.Done, nil
 }
 
+// startLong is start for a session or an evaluation, of which the lease may have as many as sandboxes.
+func (l *lease) startLong() (done func(), err error) {
+	l.mu.Lock()
+	n := len(l.sessions) + len(l.runs)
+	l.mu.Unlock()
+	if n >= l.s.opts.Limits.Sandboxes {
+		return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n), Hint: "close some, or start the server with a higher --max-sandboxes"}
+	}
+	return l.start()
+}
+
 // remove ends what the lease owns.
 func (l *lease) remove(ctx context.Context) {
 	defer close(l.removed)
@@ -188,6 +199,21 @@ func withLease[I interface{ acknowledged() []string }, O any](f func(context.Con
 	}
 }
 
+// on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
+func on[T any, I interface {
+	acknowledged() []string
+	find(ctx context.Context, l *lease) (T, error)
+}, O any](f func(context.Context, *lease, T, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
+	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
+		found, err := (*in).find(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, l, found, in)
+	})
+}
+
 func (l Leased) acknowledged() []string {
 	if l.Received == "" {
 		return nil
@@ -214,7 +240,7 @@ func (s *Server) registerLeases() {
 		release()
 		return nil, err
 	})
-	register(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, func(ctx context.Context, in *LeaseInput) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, "/v1/leases/{lease}/hold", "hold-lease", "Hold a lease while the connection is open. Each line is an event of the type heartbeat", "Leases"}, typeLines, api.Event{}, func(ctx context.Context, in *LeaseInput) (*huma.StreamResponse, error) {
 		l, release, err := s.hold(in.Lease)
 		if err != nil {
 			return nil, err

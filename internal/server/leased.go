@@ -58,6 +58,9 @@ func (p *leasedProvider) check(spec *fumehood.Spec) error {
 	if p.own != nil {
 		own = p.own()
 	}
+	if spec.Limits.Memory == fumehood.DefaultMemory { // environments and tasks have set the default already
+		spec.Limits.Memory = 0
+	}
 	return p.s.opts.Permit.check(spec, p.s.opts.Limits, own...)
 }
 

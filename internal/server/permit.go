@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -48,7 +49,7 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 		case memory == 0:
 			spec.Limits.Memory = min(most, fumehood.DefaultMemory)
 		case memory > most || memory == fumehood.NoLimit:
-			return &fumehood.Error{Op: "check request", Class: fumehood.ErrLimit, Err: bad("a sandbox may have %d bytes of memory", most), Hint: "start the server with a higher --max-memory"}
+			return &fumehood.Error{Op: "check request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a sandbox may have %d bytes of memory", most), Hint: "start the server with a higher --max-memory"}
 		}
 	}
 	var paths []string

@@ -31,6 +31,7 @@ type processes struct {
 // process is a command that was started.
 type process struct {
 	id      string
+	of      *held
 	service string
 	fumehood.Process
 	output *stream
@@ -48,7 +49,7 @@ func (h *held) add(service string, proc fumehood.Process, out *stream) *process 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
-	p := &process{id: strconv.Itoa(h.last), service: service, Process: proc, output: out}
+	p := &process{id: strconv.Itoa(h.last), of: h, service: service, Process: proc, output: out}
 	h.all[p.id] = p
 	h.order = append(h.order, p)
 	var ended []*process

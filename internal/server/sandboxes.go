@@ -224,47 +224,27 @@ type At struct {
 	Sandbox string `path:"sandbox" maxLength:"100" doc:"the sandbox's id"`
 }
 
-// In is the input of requests about a service.
-type In struct {
+// Named is the input of requests about a sandbox that name a service.
+type Named struct {
 	At
 	Service string `query:"service" doc:"a service of the sandbox; empty means the default one"`
-	User    string `query:"user" doc:"user of the service; empty means the service's own"`
 }
 
-// withBox makes a handler that gets the sandbox of a request.
-func withBox[I interface {
-	acknowledged() []string
-	at() string
-}, O any](s *Server, f func(context.Context, *lease, *held, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
-	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
-		h, err := s.find(ctx, l, (*in).at())
-		if err != nil {
-			return nil, err
-		}
-		return f(ctx, l, h, in)
-	})
+// In is the input of requests about a service.
+type In struct {
+	Named
+	User string `query:"user" doc:"user of the service; empty means the service's own"`
 }
 
-func (a At) at() string { return a.Sandbox }
+func (a At) find(ctx context.Context, l *lease) (*held, error) { return l.s.find(ctx, l, a.Sandbox) }
 
-// withService makes a handler that gets the service of a request.
-func withService[I interface {
-	acknowledged() []string
-	at() string
-	in() (service, user string)
-}, O any](s *Server, f func(context.Context, fumehood.Service, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
-	return withBox(s, func(ctx context.Context, _ *lease, h *held, in *I) (*O, error) {
-		svc, err := h.service((*in).in())
-		if err != nil {
-			return nil, err
-		}
-		return f(ctx, svc, in)
-	})
+func (i In) find(ctx context.Context, l *lease) (fumehood.Service, error) {
+	h, err := i.At.find(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	return h.service(i.Service, i.User)
 }
-
-func (i In) in() (service, user string) { return i.Service, i.User }
 
 type createInput struct {
 	Keyed
@@ -313,10 +293,10 @@ func (s *Server) registerSandboxes() {
 		all, err := s.list(ctx, l)
 		return &output[sandboxes]{sandboxes{all}}, err
 	}))
-	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, withBox(s, func(_ context.Context, _ *lease, h *held, _ *At) (*output[*api.Sandbox], error) {
+	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, on(func(_ context.Context, _ *lease, h *held, _ *At) (*output[*api.Sandbox], error) {
 		return &output[*api.Sandbox]{h.describe()}, nil
 	}))
-	register(s, op{http.MethodPost, one + "/renew", "renew-sandbox", "Set when a kept sandbox expires: ttl_ms from now, but never earlier than before", "Sandboxes"}, withBox(s, func(ctx context.Context, _ *lease, h *held, in *struct {
+	register(s, op{http.MethodPost, one + "/renew", "renew-sandbox", "Set when a kept sandbox expires: ttl_ms from now, but never earlier than before", "Sandboxes"}, on(func(ctx context.Context, _ *lease, h *held, in *struct {
 		At
 		Body struct {
 			TTL float64 `json:"ttl_ms" exclusiveMinimum:"0" doc:"milliseconds"`
@@ -325,14 +305,14 @@ func (s *Server) registerSandboxes() {
 	) (*output[*api.Sandbox], error) {
 		return s.renew(ctx, h, api.Duration(in.Body.TTL))
 	}))
-	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, withBox(s, func(ctx context.Context, l *lease, h *held, _ *At) (*struct{}, error) {
+	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, on(func(ctx context.Context, l *lease, h *held, _ *At) (*struct{}, error) {
 		return nil, s.remove(ctx, l, h)
 	}))
-	register(s, op{http.MethodGet, one + "/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, withService(s, func(ctx context.Context, svc fumehood.Service, _ *In) (*output[fumehood.Connection], error) {
+	register(s, op{http.MethodGet, one + "/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, _ *In) (*output[fumehood.Connection], error) {
 		c, err := svc.Connection(ctx)
 		return &output[fumehood.Connection]{c}, err
 	}))
-	registerStream(s, op{http.MethodGet, one + "/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, withBox(s, s.logs))
+	registerStream(s, op{http.MethodGet, one + "/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, on(s.logs))
 }
 
 // renew sets when a kept sandbox expires.
@@ -351,7 +331,7 @@ func (s *Server) renew(ctx context.Context, h *held, ttl time.Duration) (*output
 	return &output[*api.Sandbox]{h.describe()}, nil
 }
 
-func (s *Server) logs(ctx context.Context, _ *lease, h *held, i *In) (*huma.StreamResponse, error) {
+func (s *Server) logs(ctx context.Context, _ *lease, h *held, i *Named) (*huma.StreamResponse, error) {
 	opener, ok := h.p.(provider.Opener)
 	if !ok || !h.keep {
 		return nil, &fumehood.Error{Op: "read logs", Class: fumehood.ErrUnsupported, Err: errors.New("only kept sandboxes have logs")}

@@ -6,6 +6,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // configuration returns the API's configuration.
@@ -28,10 +30,12 @@ func correct(schemas huma.Registry) {
 		reflect.TypeFor[fumehood.Compose](): {
 			"ready_timeout_ms": millis("time until all services are ready"), "pull_timeout_ms": millis("total time of pulls"), "build_timeout_ms": millis("total time of builds"),
 		},
-		reflect.TypeFor[fumehood.Spec]():   {"ttl_ms": millis("how long a kept sandbox stays")},
-		reflect.TypeFor[fumehood.Usage]():  {"user_ms": millis("processor time in user mode"), "system_ms": millis("processor time in the kernel")},
-		reflect.TypeFor[fumehood.Output](): {},
-		reflect.TypeFor[fumehood.Result](): {"duration_ms": millis("from start to end")},
+		reflect.TypeFor[fumehood.Spec]():    {"ttl_ms": millis("how long a kept sandbox stays")},
+		reflect.TypeFor[fumehood.Usage]():   {"user_ms": millis("processor time in user mode"), "system_ms": millis("processor time in the kernel")},
+		reflect.TypeFor[fumehood.Output]():  {},
+		reflect.TypeFor[fumehood.Result]():  {"duration_ms": millis("from start to end")},
+		reflect.TypeFor[api.EvalEvent]():    {},
+		reflect.TypeFor[workspace.Change](): {},
 	} {
 		schemas.Schema(t, true, "")
 		s := schemas.SchemaFromRef("#/components/schemas/" + t.Name())
@@ -43,6 +47,14 @@ func correct(schemas huma.Registry) {
 				"truncated": {Type: huma.TypeBoolean, Description: "whether the beginning was dropped"},
 			}
 			s.Required = []string{"text", "bytes", "truncated"}
+		}
+		if t == reflect.TypeFor[api.EvalEvent]() {
+			s.Required = []string{"event"} // it has the fields of one event
+		}
+		if t == reflect.TypeFor[workspace.Change]() {
+			for _, side := range []string{"before", "after"} { // null if there is none
+				s.Properties[side] = &huma.Schema{AnyOf: []*huma.Schema{{Ref: "#/components/schemas/Entry"}, {Type: "null"}}}
+			}
 		}
 		for name, schema := range more {
 			s.Properties[name] = schema
@@ -58,4 +70,28 @@ func describe(doc *huma.OpenAPI) {
 		"token": {Type: "http", Scheme: "bearer", Description: "needed where the server listens on TCP"},
 	}
 	doc.Security = []map[string][]string{{}, {"token": {}}}
+	for _, item := range doc.Paths {
+		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Delete} {
+			if o != nil {
+				describeRequest(o)
+			}
+		}
+	}
+}
+
+// describeRequest corrects what huma derives from the input of an operation.
+func describeRequest(o *huma.Operation) {
+	if o.RequestBody != nil && o.RequestBody.Content["application/json"] != nil {
+		delete(o.RequestBody.Content, typeBytes) // RawBody has the same JSON
+	}
+	if uploaded := map[string]string{"write-file": typeBytes, "write-archive": typeTar}[o.OperationID]; uploaded != "" {
+		o.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			uploaded: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+		}}
+	}
+	for _, p := range o.Parameters {
+		if p.In == "header" && p.Name == "Fumehood-Lease" {
+			p.Required = true // the handler checks it: its error has a hint
+		}
+	}
 }

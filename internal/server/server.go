@@ -61,16 +61,8 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	for value, def := range map[*int64]int64{&l.Body: 64 << 20, &l.Upload: 4 << 30} {
-		if *value == 0 {
-			*value = def
-		}
-	}
-	for value, def := range map[*int]int{&l.Sandboxes: 1000, &l.Commands: 1000} {
-		if *value == 0 {
-			*value = def
-		}
-	}
+	l.Sandboxes, l.Commands = cmp.Or(l.Sandboxes, 1000), cmp.Or(l.Commands, 1000)
+	l.Body, l.Upload = cmp.Or(l.Body, 64<<20), cmp.Or(l.Upload, 4<<30)
 	return l
 }
 

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"archive/tar"
 	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -267,6 +269,26 @@ func TestFiles(t *testing.T) {
 	c.fails(409, fumehood.CodeIsDirectory, "GET", box+"/file?path=d", nil)
 	c.fails(409, fumehood.CodeExists, "POST", box+"/mkdir", map[string]any{"path": "d"})
 	c.fails(409, fumehood.CodeNotEmpty, "POST", box+"/remove", map[string]any{"path": "d"})
+	var file bytes.Buffer // an archive whose file would replace the directory
+	w := tar.NewWriter(&file)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: ".", Mode: 0o644, Typeflag: tar.TypeReg}), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.fails(409, fumehood.CodeIsDirectory, "PUT", box+"/archive?path=d", file.Bytes())
+}
+
+// broken is a stream that fails at once.
+type broken struct{ closed bool }
+
+func (b *broken) Read([]byte) (int, error) { return 0, fumehood.ErrPermission }
+func (b *broken) Close() error             { b.closed = true; return nil }
+
+// A stream that fails before its first byte is an error, not a broken connection.
+func TestDownload_first(t *testing.T) {
+	b := &broken{}
+	if _, err := download(typeTar, b, -1, nil); !errors.Is(err, fumehood.ErrPermission) || !b.closed {
+		t.Errorf("got %v, closed: %t", err, b.closed)
+	}
 }
 
 // events reads the events of a command until its end, or n of them if n is not 0.

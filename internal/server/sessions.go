@@ -79,7 +79,7 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 
 // openSession opens a session for a lease.
 func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOptions) (*openSession, error) {
-	done, err := l.start()
+	done, err := l.startLong()
 	if err != nil {
 		return nil, err
 	}
@@ -124,24 +124,13 @@ type Sessioned struct {
 	Session string `path:"session" maxLength:"100" doc:"the session's id"`
 }
 
-func (i Sessioned) session() string { return i.Session }
-
-// withSession makes a handler that gets the session of a request.
-func withSession[I interface {
-	acknowledged() []string
-	session() string
-}, O any](f func(context.Context, *lease, *openSession, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
-	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
-		id := (*in).session()
-		l.mu.Lock()
-		o := l.sessions[id]
-		l.mu.Unlock()
-		if o == nil {
-			return nil, &fumehood.Error{Op: "find session " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has no session with this id")}
-		}
-		return f(ctx, l, o, in)
-	})
+func (i Sessioned) find(_ context.Context, l *lease) (*openSession, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o := l.sessions[i.Session]; o != nil {
+		return o, nil
+	}
+	return nil, missing("session", i.Session)
 }
 
 // Runs is the input of requests about a runtime.
@@ -150,25 +139,17 @@ type Runs struct {
 	Runtime string `path:"runtime" maxLength:"100" doc:"the runtime's id"`
 }
 
-func (i Runs) runtime() string { return i.Runtime }
-
-// withRuntime makes a handler that gets the runtime of a request.
-func withRuntime[I interface {
-	acknowledged() []string
-	session() string
-	runtime() string
-}, O any](f func(context.Context, *lease, *session.Runtime, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
-	return withSession(func(ctx context.Context, l *lease, o *openSession, in *I) (*O, error) {
-		id := (*in).runtime()
-		o.mu.Lock()
-		r := o.runtimes[id]
-		o.mu.Unlock()
-		if r == nil {
-			return nil, &fumehood.Error{Op: "find runtime " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the session has no runtime with this id")}
-		}
-		return f(ctx, l, r, in)
-	})
+func (i Runs) find(ctx context.Context, l *lease) (*session.Runtime, error) {
+	o, err := i.Sessioned.find(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r := o.runtimes[i.Runtime]; r != nil {
+		return r, nil
+	}
+	return nil, missing("runtime", i.Runtime)
 }
 
 func describeRuntime(r *session.Runtime) *api.Runtime {
@@ -223,17 +204,17 @@ func (s *Server) registerSessions() {
 		}
 		return &output[sessionList]{found}, nil
 	}))
-	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, withSession(func(ctx context.Context, l *lease, o *openSession, _ *Sessioned) (*struct{}, error) {
+	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, on(func(ctx context.Context, l *lease, o *openSession, _ *Sessioned) (*struct{}, error) {
 		return nil, l.closeSession(ctx, o)
 	}))
-	register(s, op{http.MethodPost, one + "/reset", "reset-session", "Restore the workspace from the last checkpoint, or from the start", "Sessions"}, withSession(func(ctx context.Context, _ *lease, o *openSession, _ *struct {
+	register(s, op{http.MethodPost, one + "/reset", "reset-session", "Restore the workspace from the last checkpoint, or from the start", "Sessions"}, on(func(ctx context.Context, _ *lease, o *openSession, _ *struct {
 		Sessioned
 		Body struct{}
 	},
 	) (*struct{}, error) {
 		return nil, o.Reset(ctx)
 	}))
-	register(s, op{http.MethodPost, one + "/checkpoints", "finish-checkpoint", "Save the workspace", "Sessions"}, withSession(func(ctx context.Context, l *lease, o *openSession, in *struct {
+	register(s, op{http.MethodPost, one + "/checkpoints", "finish-checkpoint", "Save the workspace", "Sessions"}, on(func(ctx context.Context, l *lease, o *openSession, in *struct {
 		KeyedSession
 		Body struct{}
 	},
@@ -249,7 +230,7 @@ func (s *Server) registerSessions() {
 			return api.CheckpointOf(c), nil
 		})
 	}))
-	registerStream(s, op{http.MethodGet, one + "/checkpoints/{number}/snapshot", "read-snapshot", "Read the snapshot of a checkpoint", "Sessions"}, typeBytes, nil, withSession(func(_ context.Context, _ *lease, o *openSession, in *struct {
+	registerStream(s, op{http.MethodGet, one + "/checkpoints/{number}/snapshot", "read-snapshot", "Read the snapshot of a checkpoint", "Sessions"}, typeBytes, nil, on(func(_ context.Context, _ *lease, o *openSession, in *struct {
 		Sessioned
 		Number int `path:"number" minimum:"1"`
 	},
@@ -272,7 +253,7 @@ func (s *Server) registerSessions() {
 	type files struct {
 		Files map[string][]byte `json:"files" doc:"contents in base64, by their paths in the workspace"`
 	}
-	register(s, op{http.MethodPost, one + "/files", "read-workspace", "Read the files of the workspace that match any of the globs", "Sessions"}, withSession(func(ctx context.Context, _ *lease, o *openSession, in *struct {
+	register(s, op{http.MethodPost, one + "/files", "read-workspace", "Read the files of the workspace that match any of the globs", "Sessions"}, on(func(ctx context.Context, _ *lease, o *openSession, in *struct {
 		Sessioned
 		Body globs
 	},
@@ -283,7 +264,7 @@ func (s *Server) registerSessions() {
 	type value struct {
 		Value any `json:"value"`
 	}
-	register(s, op{http.MethodPost, one + "/resolve", "resolve-assets", "Replace {{static:NAME}} in all texts of a value by the paths of assets", "Sessions"}, withSession(func(_ context.Context, _ *lease, o *openSession, in *struct {
+	register(s, op{http.MethodPost, one + "/resolve", "resolve-assets", "Replace {{static:NAME}} in all texts of a value by the paths of assets", "Sessions"}, on(func(_ context.Context, _ *lease, o *openSession, in *struct {
 		Sessioned
 		Body value
 	},
@@ -300,6 +281,10 @@ type spawnInput struct {
 }
 
 func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnInput) (*output[*api.Runtime], error) {
+	opts, err := in.Body.Options()
+	if err != nil {
+		return nil, err
+	}
 	for _, m := range in.Body.Mounts {
 		if !filepath.IsAbs(m.Host) {
 			continue // in the workspace
@@ -309,7 +294,7 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 		}
 	}
 	return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Runtime, error) {
-		r, err := o.Spawn(ctx, in.Body.Options())
+		r, err := o.Spawn(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -323,11 +308,11 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 
 func (s *Server) registerRuntimes(all string) {
 	one := all + "/{runtime}"
-	register(s, op{http.MethodPost, all, "spawn-runtime", "Start a container over the workspace, which runs one command at a time", "Sessions"}, withSession(s.spawn))
-	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, withRuntime(func(_ context.Context, _ *lease, r *session.Runtime, _ *Runs) (*output[*api.Runtime], error) {
+	register(s, op{http.MethodPost, all, "spawn-runtime", "Start a container over the workspace, which runs one command at a time", "Sessions"}, on(s.spawn))
+	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, on(func(_ context.Context, _ *lease, r *session.Runtime, _ *Runs) (*output[*api.Runtime], error) {
 		return &output[*api.Runtime]{describeRuntime(r)}, nil
 	}))
-	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, withRuntime(func(ctx context.Context, _ *lease, r *session.Runtime, in *struct {
+	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, on(func(ctx context.Context, _ *lease, r *session.Runtime, in *struct {
 		Runs
 		Kill bool `query:"kill" doc:"do not download an uploaded workspace first"`
 	},
@@ -337,7 +322,7 @@ func (s *Server) registerRuntimes(all string) {
 		}
 		return nil, r.Cleanup(ctx)
 	}))
-	register(s, op{http.MethodPost, one + "/execute", "execute-command", "Run a command after the setup, in its shell, to its end", "Sessions"}, withRuntime(func(ctx context.Context, l *lease, r *session.Runtime, in *executeInput) (*output[*api.SessionResult], error) {
+	register(s, op{http.MethodPost, one + "/execute", "execute-command", "Run a command after the setup, in its shell, to its end", "Sessions"}, on(func(ctx context.Context, l *lease, r *session.Runtime, in *executeInput) (*output[*api.SessionResult], error) {
 		if err := checkCaps(in.Body.StdoutCap, in.Body.StderrCap); err != nil {
 			return nil, err
 		}
@@ -354,7 +339,7 @@ func (s *Server) registerRuntimes(all string) {
 			return api.SessionResultOf(res), nil
 		})
 	}))
-	registerStream(s, op{http.MethodPost, one + "/stream", "stream-command", "Run a command, and follow its output to its end. It is killed if the connection breaks", "Sessions"}, typeLines, api.SessionEvent{}, withRuntime(func(ctx context.Context, l *lease, r *session.Runtime, in *struct {
+	registerStream(s, op{http.MethodPost, one + "/stream", "stream-command", "Run a command, and follow its output to its end. It is killed if the connection breaks", "Sessions"}, typeLines, api.SessionEvent{}, on(func(ctx context.Context, l *lease, r *session.Runtime, in *struct {
 		Runs
 		Body api.Execute
 	},

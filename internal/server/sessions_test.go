@@ -229,6 +229,36 @@ func TestSession_permit(t *testing.T) {
 	c.fails(404, fumehood.CodeUnavailable, "POST", s+"/reset", struct{}{}, "Fumehood-Lease", other.ID)
 }
 
+// The default limit of an environment becomes the server's, a higher one is refused.
+func TestSession_memory(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"a": ""})
+	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}, Limits: Limits{Memory: 1 << 30}})
+	p := &leasedProvider{s: c.Server}
+	for memory, want := range map[int64]int64{0: 1 << 30, 1 << 20: 1 << 20, fumehood.DefaultMemory: 1 << 30} {
+		spec := fumehood.Spec{Limits: fumehood.Limits{Memory: memory}}
+		if err := p.check(&spec); err != nil || spec.Limits.Memory != want {
+			t.Errorf("%d bytes became %d, want %d: %v", memory, spec.Limits.Memory, want, err)
+		}
+	}
+	s := c.open(api.SessionOptions{Workspace: dir, Environment: "{type: local, limits: {memory: 3GiB}}"})
+	c.fails(429, fumehood.CodeLimit, "POST", s+"/runtimes", api.SpawnOptions{})
+}
+
+func TestSession_limit(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"a": ""})
+	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}, Limits: Limits{Sandboxes: 1}})
+	s := c.open(api.SessionOptions{Workspace: dir})
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sessions", api.SessionOptions{Environment: "type: local", Kind: session.Agent, Workspace: dir})
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", api.EvaluationOptions{Task: dir, Runs: dir})
+	c.ok("DELETE", s, nil, nil)
+	s = c.open(api.SessionOptions{Workspace: dir})
+	c.ok("POST", s+"/runtimes", api.SpawnOptions{}, nil)
+	c.fails(429, fumehood.CodeLimit, "POST", s+"/runtimes", api.SpawnOptions{})
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sandboxes", fumehood.Spec{})
+}
+
 // A session ends with its lease, also in the middle of a command.
 func TestSession_lease(t *testing.T) {
 	t.Parallel()

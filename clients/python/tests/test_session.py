@@ -161,11 +161,11 @@ class TestRequests(unittest.TestCase):
         with self.assertRaises(fumehood.ConfigError):
             spawned.execute("true", timeout=0)
 
-    def test_exec_kills(self) -> None:
+    def test_exec_cleans_up(self) -> None:
         server, opened = self.opened()
         with self.assertRaises(fumehood.UnavailableError):
             opened.exec("true")
-        self.assertEqual(server.asked[-1][0], "DELETE /v1/sessions/s/runtimes/s-1?kill=true")
+        self.assertEqual(server.asked[-1][0], "DELETE /v1/sessions/s/runtimes/s-1")
 
     def test_stream(self) -> None:
         path = "POST /v1/sessions/s/runtimes/s-1/stream"
@@ -405,6 +405,12 @@ class TestLocal(Sessions):
 
 class TestDocker(Sessions):
     spec: ClassVar[dict[str, Any]] = {"type": "docker", "docker": {"image": IMAGE}}
+
+    def test_uploaded(self) -> None:
+        spec = {"type": "docker", "docker": {"image": IMAGE, "mount_workspace": False}}
+        with self.client.open_session(spec, workspace=self.folder / "work") as opened:
+            self.assertTrue(opened.exec("echo new >new.txt").success)
+            self.assertEqual(opened.read_files("new.txt"), {"new.txt": b"new\n"})
 
 
 del Sessions  # its subclasses run it

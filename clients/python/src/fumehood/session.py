@@ -218,7 +218,7 @@ class AsyncSession:
         try:
             return await runtime.execute(command, **options)
         finally:
-            await self._at.core.io.shielded(runtime.kill)
+            await self._at.core.io.shielded(runtime.cleanup)
 
     async def checkpoint(self) -> AsyncCheckpoint:
         """Save an agent's workspace, and return what has changed since the checkpoint before. Reset returns to it."""
