@@ -313,7 +313,7 @@ async def test_config_refused(anyio_backend: str, tmp_path: Path) -> None:
     project = {"services": {"default": service}}
     path = tmp_path / "in" / "compose.yaml"
     path.write_text(ComposeConfig.model_validate(project).model_dump_json(exclude_none=True))
-    with pytest.raises(PrerequisiteError, match="FumehoodConfig allows it: allow_read"):
+    with pytest.raises(PrerequisiteError, match="FumehoodConfig allows it: allow_unsafe"):
         async with started(str(path)):
             pass
     async with started(FumehoodConfig(compose=str(path), allow_read=(str(outside),))) as e:

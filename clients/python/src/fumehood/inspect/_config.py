@@ -27,8 +27,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 class FumehoodConfig(BaseModel):
     """What a sandbox of Fumehood consists of, and what it is allowed.
 
-    At most one of image, compose and dockerfile is set. Without any, a Compose file or a Dockerfile in the task's folder
-    counts, then the image of inspect's Docker provider. Relative paths are in the task's folder.
+    At most one of image, compose and dockerfile is set. Without any, a Compose file or a Dockerfile in the task's
+    folder counts, then the image of inspect's Docker provider. Relative paths are in the task's folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

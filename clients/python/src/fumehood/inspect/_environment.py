@@ -119,9 +119,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
                 await close_clients()
 
     @classmethod
-    async def task_init_environment(
-        cls, config: BaseModel | str | None, metadata: dict[str, str]
-    ) -> dict[str, str]:
+    async def task_init_environment(cls, config: BaseModel | str | None, metadata: dict[str, str]) -> dict[str, str]:
         """Return the variables of a sample that its images depend on."""
         return dict(plan(config, metadata).variables)
 
@@ -142,7 +140,8 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         """Print which sandboxes stay after --no-sandbox-cleanup."""
         for each in sandboxes:
             if each.kept:
-                print(f"{each.name}: kept until {each.expires}; remove it: inspect sandbox cleanup fumehood {each.name}")  # noqa: T201
+                remove = f"inspect sandbox cleanup fumehood {each.name}"
+                print(f"{each.name}: kept until {each.expires}; remove it: {remove}")  # noqa: T201
             else:
                 print(f"{each.name}: removed, because FumehoodConfig.keep is not set")  # noqa: T201
 
