@@ -26,6 +26,9 @@ type fileList struct {
 	Files []api.FileInfo `json:"files"`
 }
 
+// firstPart is how many bytes of a stream are read before its answer begins, so that a failure in them is the answer.
+const firstPart = 64 << 10
+
 // rangeSize is how many bytes of a range are read at a time.
 const rangeSize = 4 << 20
 
@@ -135,14 +138,14 @@ func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma
 	}), nil
 }
 
-// download answers with a stream of a size, -1 if that is unknown. A failure in the middle breaks the connection, so that
-// the client cannot take a part for the whole.
+// download answers with a stream of a size, -1 if that is unknown. A failure after its first part breaks the connection, so
+// that the client cannot take a part for the whole.
 func download(contentType string, content io.ReadCloser, size int64, err error) (*huma.StreamResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream := bufio.NewReader(content)
-	if _, err := stream.Peek(1); err != nil && err != io.EOF { // nothing has been sent: it is the answer
+	stream := bufio.NewReaderSize(content, firstPart)
+	if _, err := stream.Peek(firstPart); err != nil && err != io.EOF { // nothing has been sent: it is the answer
 		content.Close()
 		return nil, err
 	}

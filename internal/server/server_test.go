@@ -277,13 +277,20 @@ func TestFiles(t *testing.T) {
 	c.fails(409, fumehood.CodeIsDirectory, "PUT", box+"/archive?path=d", file.Bytes())
 }
 
-// broken is a stream that fails at once.
-type broken struct{ closed bool }
+// broken is a stream that fails after a few bytes.
+type broken struct{ read, closed bool }
 
-func (b *broken) Read([]byte) (int, error) { return 0, fumehood.ErrPermission }
-func (b *broken) Close() error             { b.closed = true; return nil }
+func (b *broken) Read(p []byte) (int, error) {
+	if b.read {
+		return 0, fumehood.ErrPermission
+	}
+	b.read = true
+	return copy(p, "a few bytes"), nil
+}
 
-// A stream that fails before its first byte is an error, not a broken connection.
+func (b *broken) Close() error { b.closed = true; return nil }
+
+// A stream that fails in its first part is an error, not a broken connection.
 func TestDownload_first(t *testing.T) {
 	b := &broken{}
 	if _, err := download(typeTar, b, -1, nil); !errors.Is(err, fumehood.ErrPermission) || !b.closed {
