@@ -291,15 +291,17 @@ async def test_config_user(anyio_backend: str) -> None:
         assert (await resolve_root_access(e["default"])).state == "usable"
 
 
-def test_examples() -> None:
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples of the how-to run as they are, on the test image."""
     blocks = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 1
     code = blocks[0].replace("python:3.12-slim", IMAGE)
     assert code != blocks[0]
+    monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))  # by default logs are written into the working directory
     spaces: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(code, "inspect.md", "exec"), spaces)
     log = spaces["log"]
+    assert list(tmp_path.iterdir())
     assert log.status == "success", log.error
     assert log.results.scores[0].metrics["accuracy"].value == 1
 
