@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -58,6 +59,8 @@ func (s *Server) newLease() (*lease, error) {
 		return nil, &fumehood.Error{Op: "open lease", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d leases", maxLeases)}
 	}
 	s.leases[l.id] = l
+	l.mu.Lock() // end reads the timer
+	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(s.opts.grace, l.end)
 	return l, nil
 }
@@ -139,7 +142,7 @@ func (l *lease) remove(ctx context.Context) {
 	defer close(l.removed)
 	l.starting.Wait()
 	l.mu.Lock()
-	sessions, runs := l.sessions, l.runs
+	sessions, runs := maps.Clone(l.sessions), maps.Clone(l.runs) // requests that still run may remove some
 	l.mu.Unlock()
 	var all sync.WaitGroup
 	for _, o := range sessions {

@@ -233,6 +233,22 @@ func TestLease(t *testing.T) {
 	c.ok("GET", "/v1/sandboxes", nil, nil)
 }
 
+// A lease that nobody has held ends too. Nothing but its timer reaches it then, also for the race detector.
+func TestLease_unused(t *testing.T) {
+	t.Parallel()
+	s := New(t.Context(), Options{grace: time.Millisecond})
+	for range 20 {
+		if _, err := s.newLease(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all leases have ended", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.leases) == 0
+	})
+}
+
 // The server's end ends all leases: serve checks that nothing is left.
 func TestServe_stops(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -257,6 +258,37 @@ func TestSession_limit(t *testing.T) {
 	c.ok("POST", s+"/runtimes", api.SpawnOptions{}, nil)
 	c.fails(429, fumehood.CodeLimit, "POST", s+"/runtimes", api.SpawnOptions{})
 	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sandboxes", fumehood.Spec{})
+}
+
+// Sessions that are closed while their lease ends are closed once, and without a race.
+func TestSession_leaseClosing(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"a": ""})
+	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}})
+	var all sync.WaitGroup
+	var open []*openSession
+	c.mu.Lock()
+	l := c.leases[c.lease]
+	c.mu.Unlock()
+	for range 8 {
+		o, err := l.s.openSession(t.Context(), l, &api.SessionOptions{Environment: "type: local", Workspace: dir, Kind: session.Agent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, o)
+	}
+	for _, o := range open {
+		all.Go(func() {
+			if err := l.closeSession(t.Context(), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c.ok("DELETE", "/v1/leases/"+c.lease, nil, nil)
+	all.Wait()
+	if left := c.left(); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
 }
 
 // A session ends with its lease, also in the middle of a command.
