@@ -80,8 +80,8 @@ check-python: ## check the Python client: mypy, ruff check, ruff format
 test-python: build images ## test the Python client on Python 3.10 to 3.13, where they are installed; with CI set, on the default alone
 	@GO=$(GO) scripts/python test
 
-test-adapters: build images ## test the adapters of the Python client, each with its framework installed from its lock
-	@scripts/python adapters $(TESTFLAGS)
+test-adapters: build images ## test the adapters of the Python client, or those named in ADAPTERS, each with its framework installed from its lock
+	@scripts/python adapters $(ADAPTERS) -- $(TESTFLAGS)
 
 test-schema: build images ## test the server against its OpenAPI document with schemathesis, for SCHEMATIME seconds (120) with each provider
 	@scripts/python schema $(SCHEMATIME) $(SEED)
@@ -92,8 +92,8 @@ wheel: guest ## build wheels and the sdist of the Python client in clients/pytho
 test-wheel: images ## install this machine's wheel into an empty environment without a network, and use it
 	@scripts/python install
 
-lock-python: ## write the lock files in clients/python/requirements from their .in files
-	@scripts/python lock
+lock-python: ## write the lock files in clients/python/requirements, or those named in LOCKS, from their .in files
+	@scripts/python lock $(LOCKS)
 
 precommit: ## format, vet and lint the changed packages, in a few seconds
 	@GO=$(GO) scripts/precommit

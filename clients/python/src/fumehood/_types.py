@@ -295,6 +295,8 @@ class Compose(Data):
     env: Mapping[str, str] = field(default_factory=dict)
     service: str = ""
     egress: str = ""  # "internet" gives its networks access
+    allow_read: Sequence[str] = ()  # paths outside its folder that it may read, and mount read-only
+    allow_unsafe: bool = False  # allows, and logs, what breaks the isolation
     prebuilt: bool = False
     ready_timeout: Seconds = 0
     pull_timeout: Seconds = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -49,14 +49,6 @@ class FumehoodConfig(BaseModel):
     ready_timeout: float = Field(default=0, ge=0)  # seconds until all services are ready
     build_timeout: float = Field(default=0, ge=0)  # seconds of all builds
     pull_timeout: float = Field(default=0, ge=0)  # seconds of all pulls
-
-
-@dataclass(frozen=True)
-class _Project(Compose):
-    """A Compose project with the permissions that a project needs."""
-
-    allow_read: Sequence[str] = ()
-    allow_unsafe: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ def plan(config: BaseModel | str | None, metadata: Mapping[str, Any] | None, pre
         path = next((name for name in CONFIG_FILES if Path(name).is_file()), "")
     path = os.path.abspath(path) if path else ""  # noqa: PTH100
     image = own.image or GENERIC_IMAGE
-    project = _Project(
+    project = Compose(
         egress=own.egress,
         allow_read=[os.path.abspath(each) for each in own.allow_read],  # noqa: PTH100
         allow_unsafe=own.allow_unsafe,
