@@ -16,7 +16,8 @@ export FUMEHOOD_TIER
 .PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
 	test-all-schema test-all-mutants \
 	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean \
-	test-client check-python test-python test-adapters lock-python wheel test-wheel test-schema
+	test-client check-python test-python test-adapters lock-python wheel test-wheel test-schema \
+	compare bench-adapters
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +126,12 @@ words: ## check that texts are in plain English
 
 bench: images guest ## run the benchmarks
 	$(GO) run ./bench
+
+bench-adapters: build images ## run the adapters of the Python client beside what they replace
+	@GO=$(GO) scripts/python bench-adapters
+
+compare: build images ## run other packages that have sandboxes beside this one, and write docs/compare.md (15 minutes)
+	@GO=$(GO) scripts/python compare $(ROUNDS)
 
 generate: ## rebuild generated files
 	$(GO) generate ./...
