@@ -32,6 +32,7 @@ from fumehood.harbor._clients import _loops
 from tests.real import IMAGE, wait_for
 
 ENVIRONMENT = "fumehood.harbor:FumehoodEnvironment"
+HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "harbor.md"
 NO_NETWORK = NetworkPolicy(network_mode=NetworkMode.NO_NETWORK)
 DOCKERFILE = f"FROM {IMAGE}\nRUN mkdir /app\nWORKDIR /app\n"
 COMPOSE = """
@@ -51,6 +52,12 @@ SHORT = pytest.mark.short
 def output(command: list[str]) -> str:
     """Return what a command of this machine prints."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def of_programs() -> dict[str, str]:
+    """Return the variables of Python programs that reach for nothing outside."""
+    quiet = {"HARBOR_TELEMETRY": "off", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def containers(part: str) -> list[str]:
@@ -137,8 +144,7 @@ KINDS: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
-@SHORT
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[SHORT] * (kind != "image")) for kind in KINDS])
 def test_trial(tmp_path: Path, kind: str) -> None:
     """The oracle solves tasks of all kinds, and the agent that does nothing solves none."""
     task = make_task(tmp_path / "task", *KINDS[kind])
@@ -544,10 +550,9 @@ def test_killed(tmp_path: Path, phase: str) -> None:
         listed = ["docker", "ps", "-a", "--no-trunc", "--format", "{{.Command}}"]
         return number in output(listed)
 
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (
         (tmp_path / "log").open("wb") as log,
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True) as process,
+        subprocess.Popen(command, env=of_programs(), stdout=log, stderr=log, start_new_session=True) as process,
     ):
         try:
             assert wait_for(lambda: running() or process.poll() is not None)
@@ -570,6 +575,23 @@ async def _within(seconds: float, happens: Callable[[], bool]) -> bool:
             return False
         await asyncio.sleep(0.1)
     return True
+
+
+@SHORT
+def test_examples(tmp_path: Path) -> None:
+    """The example of the how-to runs as it is, on the test image."""
+    (code,) = re.findall(r"^```bash\n(.*?)^```$", HOWTO.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert "python:3.12-slim" in code
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    found = subprocess.run(
+        ["bash", "-e", "-c", code.replace("python:3.12-slim", IMAGE)],
+        cwd=tmp_path,
+        env={**of_programs(), "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Mean: 1.000" in found.stdout, found.stdout + found.stderr
 
 
 def test_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -597,7 +619,7 @@ def test_import(change: str, error: str) -> None:
     code = f"import sys\nimport harbor.environments.base as base\nBaseEnvironment = base.BaseEnvironment\n{change}\n"
     found = subprocess.run(
         [sys.executable, "-c", code + "import fumehood.harbor"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=of_programs(),
         capture_output=True,
         text=True,
         check=False,
