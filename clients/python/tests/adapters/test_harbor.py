@@ -26,9 +26,10 @@ from harbor.models.trial.result import TrialResult
 from harbor.trial.trial import Trial
 
 import tests  # noqa: F401
-from fumehood import UnavailableError
+from fumehood import FileInfo, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
 from fumehood.harbor._clients import _loops
+from fumehood.harbor._files import download_dir
 from tests.real import IMAGE, wait_for
 
 ENVIRONMENT = "fumehood.harbor:FumehoodEnvironment"
@@ -234,10 +235,15 @@ def in_environment(env: BaseEnvironment, test: Callable[[BaseEnvironment], Corou
 
 
 @SHORT
-def test_exec(tmp_path: Path) -> None:
+def test_exec(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(env: BaseEnvironment) -> None:
         r = await env.exec("echo out; echo err >&2; [[ x == x ]] && exit 3")
         assert (r.stdout, r.stderr, r.return_code) == ("out\n", "err\n", 3)
+        r = await env.exec("head -c 11000000 /dev/zero | tr '\\0' x; echo end")
+        assert r.stdout
+        assert r.stdout.endswith("xend\n")
+        assert len(r.stdout) == 10 << 20
+        assert "stdout of a command: only the last 10485760 bytes are kept" in caplog.text
         r = await env.exec("true")
         assert (r.stdout, r.stderr, r.return_code) == (None, None, 0)
         assert (await env.exec("kill -9 $$")).return_code == 137
@@ -350,6 +356,24 @@ def test_files(tmp_path: Path) -> None:
 
     in_environment(make(tmp_path), test)
     assert not outside.exists()
+
+
+@pytest.mark.parametrize("path", ["../outside", "/outside", "a/../../outside"])
+def test_files_hostile(tmp_path: Path, path: str) -> None:
+    """A guest that was taken over cannot name files outside of the target."""
+
+    class Hostile:
+        async def walk(self, source: str) -> AsyncIterator[FileInfo]:
+            yield FileInfo(".", "directory", path=".")
+            yield FileInfo("outside", "file", path=path)
+
+        async def download(self, source: str, target: Path) -> None:
+            target.touch()  # noqa: ASYNC240
+
+    hostile: Any = Hostile()
+    with pytest.raises(ValueError, match="invalid path"):
+        asyncio.run(download_dir(hostile, "/logs", tmp_path / "target", logging.getLogger("test")))
+    assert not (tmp_path / "outside").exists()
 
 
 def test_services(tmp_path: Path) -> None:

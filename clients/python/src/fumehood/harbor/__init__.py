@@ -19,5 +19,3 @@ with importing("harbor", "harbor"):
         expect(getattr(BaseEnvironment, name), ["self", *parameters.split()])
     from ._environment import FumehoodEnvironment as FumehoodEnvironment
     from ._project import FumehoodOptions as FumehoodOptions
-
-__all__ = ["FumehoodEnvironment", "FumehoodOptions"]

@@ -178,13 +178,10 @@ class FumehoodEnvironment(BaseEnvironment):
             "CPUS": cpus,
             "MEMORY": memory and f"{memory}M",
         }
+        files = [write(folder / "base.json", base), *map(str, self._compose_files), write(folder / "over.json", over)]
         reads = [*options.allow_read, *(mount["source"] for mount in self._host_mounts)]
         return Compose(
-            files=[
-                write(folder / "base.json", base),
-                *map(str, self._compose_files),
-                write(folder / "over.json", over),
-            ],
+            files=files,
             dir=str(context),
             env={name: str(value) for name, value in variables.items() if value is not None},
             service=MAIN_SERVICE_NAME,
@@ -196,6 +193,7 @@ class FumehoodEnvironment(BaseEnvironment):
     async def stop(self, delete: bool) -> None:
         """Remove the sandbox. As with Harbor's Docker environment, nothing of it stays without delete either."""
         sandbox, client, self._sandbox, self._client = self._sandbox, self._client, None, None
+        self._stopped.clear()
         try:
             if sandbox:
                 await sandbox.close()

@@ -67,6 +67,8 @@ async def download_dir(of: AsyncService, source: str, target: Path, log: logging
     target.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
     files: list[FileInfo] = []
     async for info in of.walk(f"{source}/."):
+        if not _stays(info.path):
+            raise ValueError(f"download {source}: invalid path {info.path!r}")
         path = target / info.path
         if info.path == "." and not info.is_dir:
             raise info.error or NotDirectoryError(f"download {source}: not a directory")
@@ -94,9 +96,9 @@ async def download_dir(of: AsyncService, source: str, target: Path, log: logging
             raise failure
 
 
-def _stays(link: str) -> bool:
-    """Report whether a link leads to something below its own directory."""
-    return not link.startswith("/") and ".." not in link.split("/")
+def _stays(path: str) -> bool:
+    """Report whether a relative path leads to something below its start."""
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def _set_mode(path: Path, info: FileInfo) -> None:
