@@ -30,7 +30,7 @@ from fumehood import FileInfo, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
 from fumehood.harbor._clients import _loops
 from fumehood.harbor._files import download_dir
-from tests.real import IMAGE, wait_for
+from tests.real import IMAGE
 
 ENVIRONMENT = "fumehood.harbor:FumehoodEnvironment"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "harbor.md"
@@ -579,7 +579,7 @@ def test_killed(tmp_path: Path, phase: str) -> None:
         subprocess.Popen(command, env=of_programs(), stdout=log, stderr=log, start_new_session=True) as process,
     ):
         try:
-            assert wait_for(lambda: running() or process.poll() is not None)
+            assert asyncio.run(_within(60, lambda: running() or process.poll() is not None))
             assert process.poll() is None, (tmp_path / "log").read_text()
             sessions = {each.name for each in (tmp_path / "jobs").glob("*/*") if each.is_dir()}
             assert len(sessions) == 1
