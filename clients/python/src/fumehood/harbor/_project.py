@@ -1,0 +1,66 @@
+"""What a sandbox consists of: a task's environment as a Compose project."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from harbor.constants import MAIN_SERVICE_NAME
+from harbor.environments.options import EnvironmentOptions
+from pydantic import Field
+
+from .. import FumehoodError
+
+
+class FumehoodOptions(EnvironmentOptions):
+    """What a task is allowed, and limits that Harbor has no setting for: `--ek allow_read='["/data"]'`."""
+
+    allow_read: tuple[str, ...] = Field((), description="Paths outside environment/ that it may read and mount.")
+    allow_unsafe: bool = Field(False, description="Allow, and log, what breaks the isolation.")
+    host_env: tuple[str, ...] = Field((), description="Variables of this process that its Compose files may see.")
+    pids: int = Field(0, ge=0, description="The most processes of the main service. 0 means 1024.")
+
+
+def write(path: Path, main: Mapping[str, Any]) -> str:
+    """Write a Compose file with the settings of the main service that are set, and return its path.
+
+    A $ in its texts is no variable.
+    """
+    given = {name: value for name, value in main.items() if value is not None}
+    path.write_text(json.dumps({"services": {MAIN_SERVICE_NAME: given}}).replace("$", "$$"), "utf-8")
+    return str(path)
+
+
+def check_offline(files: Sequence[Path], options: FumehoodOptions) -> None:
+    """Raise a ValueError if Compose files could have a way out, in a project whose networks are internal."""
+    if options.allow_unsafe:
+        raise ValueError("network_mode='no-network' is not enforced with allow_unsafe: remove this option")
+    for path in files:
+        try:
+            found = yaml.safe_load(path.read_text("utf-8")) or {}
+            keys = ["x-fumehood.egress"] * ("egress" in (found.get("x-fumehood") or {}))
+            keys += ["include"] * ("include" in found)  # other files could open networks as well
+            for name, service in (found.get("services") or {}).items():
+                mode, extends = (service or {}).get("network_mode") or "none", (service or {}).get("extends")
+                if mode != "none" and not mode.startswith("service:"):
+                    keys.append(f"services.{name}.network_mode")
+                if isinstance(extends, dict) and "file" in extends:
+                    keys.append(f"services.{name}.extends")
+        except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError) as e:
+            raise ValueError(f"network_mode='no-network' cannot be checked: {path}: {e}") from e
+        if keys:
+            raise ValueError(f"network_mode='no-network' is not enforced with {', '.join(keys)} in {path}: remove them")
+
+
+# What the server's advice names, and the option that does the same.
+_OPTIONS = {"--allow-read": "allow_read", "--allow-unsafe": "allow_unsafe", "--host-env": "host_env"}
+
+
+def explain(error: FumehoodError) -> str:
+    """Return an error's text, with the options that allow what was refused."""
+    text = str(error)
+    options = [name for flag, name in _OPTIONS.items() if flag in text]
+    return f"{text}\nThese options (--ek NAME=VALUE) allow it: {', '.join(options)}" if options else text
