@@ -22,7 +22,7 @@ func TestPython_notInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, text := range map[string]string{
-		filepath.Join(dir, "scripts/python"): string(script),
+		filepath.Join(dir, "scripts/python"):                      string(script),
 		filepath.Join(dir, "clients/python/requirements/dev.txt"): "no-such-package==1.0 --hash=sha256:" + strings.Repeat("0", 64) + "\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

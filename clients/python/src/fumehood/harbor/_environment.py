@@ -116,7 +116,7 @@ class FumehoodEnvironment(BaseEnvironment):
         """Build or pull the images, and start the services."""
         self._client = self._client or acquire(self.options.allow_unsafe)
         try:
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(dir=self.trial_paths.trial_dir) as folder:  # not /tmp, if killed
                 self._sandbox = await self._start(self._client, lambda: self._compose(Path(folder), force_build))
         except (ConfigError, UnsupportedError) as e:
             raise SandboxBuildFailedError(f"fumehood: {explain(e)}") from e
