@@ -33,8 +33,8 @@ from agents.sandbox.entries import (
     RcloneMountPattern,
     S3Mount,
 )
-from agents.sandbox.session import BaseSandboxSession
-from agents.sandbox.snapshot import LocalSnapshotSpec, NoopSnapshotSpec
+from agents.sandbox.session import BaseSandboxSession, Dependencies
+from agents.sandbox.snapshot import LocalSnapshotSpec, NoopSnapshotSpec, RemoteSnapshotSpec
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import fumehood.openai_agents
@@ -211,6 +211,7 @@ async def test_agent_timeout(client: FumehoodSandboxClient) -> None:
 async def test_exec(client: FumehoodSandboxClient) -> None:
     async with started(client, Manifest(environment={"value": {"A": "b c"}})) as session:
         assert await shell(session, "pwd; echo $A; id -un") == "/workspace\nb c\nroot\n"
+        assert type(session._inner).__module__ == client.backend_id  # the framework's traces name it
         assert await shell(session, "id -un; pwd", user="nobody") == "nobody\n/workspace\n"
         assert await shell(session, "id -un", user=User(name="nobody")) == "nobody\n"
         result = await session.exec("sh", "-c", "echo out; echo err >&2; kill -9 $$", shell=False)
@@ -222,7 +223,7 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         with pytest.raises(errors.ExecTransportError, match="timeout is not positive"):
             await session.exec("true", timeout=0)
         await session.exec("rm -rf /workspace", shell=["sh", "-c"])
-        with pytest.raises(errors.WorkspaceRootNotFoundError):
+        with pytest.raises(errors.WorkspaceRootNotFoundError, match="root not found: /workspace$"):
             await session.exec("true")
         await asyncio.to_thread(subprocess.run, ["docker", "kill", *containers()], check=True, capture_output=True)
         with pytest.raises(errors.ExecTransportError):
@@ -356,6 +357,35 @@ async def test_resume_gone(client: FumehoodSandboxClient, tmp_path: Path) -> Non
     await other.close()
 
 
+class Store:
+    """A store of snapshots elsewhere."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+
+    async def upload(self, key: str, data: io.IOBase) -> None:
+        self.stored[key] = data.read()
+
+    def download(self, key: str) -> io.BytesIO:
+        return io.BytesIO(self.stored[key])
+
+    def exists(self, key: str) -> bool:
+        return key in self.stored
+
+
+async def test_remote_snapshot(anyio_backend: str) -> None:
+    store = Store()
+    async with AsyncClient() as server:
+        client = FumehoodSandboxClient(server, dependencies=Dependencies.with_values({"store": store}))
+        snapshot = RemoteSnapshotSpec(client_dependency_key="store")
+        first = await client.create(options=options(), snapshot=snapshot, manifest=MANIFEST)
+        async with first:
+            await shell(first, "echo text > file")
+        assert len(store.stored) == 1
+        async with await client.resume(first.state) as second:
+            assert await shell(second, "cat file given") == "text\n1"
+
+
 async def test_resume_running(client: FumehoodSandboxClient, tmp_path: Path) -> None:
     """The same sandbox is used if it still runs. A workspace that differs from the snapshot is restored."""
     first = await client.create(options=options(), manifest=MANIFEST, snapshot=LocalSnapshotSpec(base_path=tmp_path))
@@ -372,10 +402,14 @@ async def test_resume_running(client: FumehoodSandboxClient, tmp_path: Path) -> 
     third = await client.resume(client.deserialize_session_state(dict(payload)))
     await third.start()
     assert await shell(third, "cat /outside given; ls") == "same\n2\nd\ngiven\n"
+    await shell(third, "cd /; rm -r /workspace")
+    fourth = await client.resume(client.deserialize_session_state(dict(payload)))
+    await fourth.start()
+    assert await shell(fourth, "cat /outside given; pwd") == "same\n2\n/workspace\n"
     assert len(containers()) == 1
-    await client.delete(third)
+    await client.delete(fourth)
     assert not containers()
-    for session in (first, second, third):
+    for session in (first, second, third, fourth):
         await client.delete(session)  # may be called again
 
 
@@ -465,6 +499,22 @@ async def test_hydrate_unsafe(client: FumehoodSandboxClient) -> None:
             await session.hydrate_workspace(await session.persist_workspace())
 
 
+async def test_huge(client: FumehoodSandboxClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with a huge hole fills neither the memory nor the disk of this machine."""
+    session_module = importlib.import_module("fumehood.openai_agents._session")
+    monkeypatch.setattr(session_module, "_FILE", 1 << 20)
+    monkeypatch.setattr(session_module, "_ARCHIVE", 4 << 20)
+    async with started(client) as session:
+        await shell(session, "truncate -s 1T huge")
+        for call in (session.read(Path("huge")), session.persist_workspace()):
+            with pytest.raises(errors.WorkspaceArchiveReadError) as caught:
+                await call
+            assert "GiB" in caught.value.context["reason"]
+        assert await shell(session, "ls /tmp | grep fumehood || echo none") == "none\n"
+        await shell(session, "truncate -s 1M huge")
+        assert len((await session.read(Path("huge"))).read()) == 1 << 20
+
+
 async def test_unsupported(client: FumehoodSandboxClient, tmp_path: Path) -> None:
     """What is not supported is an error before a sandbox starts."""
     for bad in ({"network_mode": "none"}, {"network": "host"}, {"keep": -1}):
@@ -532,27 +582,31 @@ def test_loops() -> None:
     assert wait_for(lambda: not containers())
 
 
-def test_killed() -> None:
-    """An agent that is killed while its command runs leaves nothing after 10 seconds."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ended(number: signal.Signals) -> None:
+    """An agent that is ended while its command runs leaves nothing after 10 seconds."""
+    seconds = f"7{os.getpid()}"  # that no other test's command has
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, str(FOLDER / "slow.py"), LABEL], env=environment) as running:
+    agent = [sys.executable, str(FOLDER / "slow.py"), LABEL, seconds]
+    with subprocess.Popen(agent, env=environment, stderr=subprocess.DEVNULL) as running:
         try:
 
             def works() -> bool:
                 found = containers()
                 top = ["docker", "top", *found, "-o", "pid,args"]
-                return bool(found) and "sleep 600" in subprocess.run(top, capture_output=True, text=True).stdout
+                return bool(found) and f"sleep {seconds}" in subprocess.run(top, capture_output=True, text=True).stdout
 
             assert wait_for(lambda: works() or running.poll() is not None)
             assert running.poll() is None
+            running.send_signal(number)
+            deadline = time.monotonic() + 10
+            while containers():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+            assert f"sleep {seconds}" not in left
         finally:
-            running.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while containers():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "sleep 600" not in left
+            running.kill()
 
 
 def test_interface(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """Sandboxes for openai-agents: a sandbox client in the place of DockerSandboxClient.
 
-client = FumehoodSandboxClient()
-options = FumehoodSandboxClientOptions("python:3.12-slim")
+client, options = FumehoodSandboxClient(), FumehoodSandboxClientOptions("python:3.12-slim")
 await Runner.run(agent, "...", run_config=RunConfig(sandbox=SandboxRunConfig(client=client, options=options)))
 """
 

@@ -58,13 +58,10 @@ class FumehoodSandboxClient(BaseSandboxClient[FumehoodSandboxClientOptions]):
         options: FumehoodSandboxClientOptions,
     ) -> SandboxSession:
         """Start a sandbox. Its workspace is made when the session starts."""
-        manifest, number = manifest or Manifest(), uuid.uuid4()
+        manifest, key = self._validate_manifest_for_create(manifest or Manifest()), uuid.uuid4()
+        snapshot = resolve_snapshot(snapshot, str(key))
         state = FumehoodSandboxSessionState(
-            session_id=number,
-            snapshot=resolve_snapshot(snapshot, str(number)),
-            manifest=self._validate_manifest_for_create(manifest),
-            exposed_ports=options.exposed_ports,
-            options=options,
+            session_id=key, snapshot=snapshot, manifest=manifest, exposed_ports=options.exposed_ports, options=options
         )
         session = FumehoodSandboxSession(self._client(), state, await start(self._client(), state))
         return self._wrap_session(session, instrumentation=self._instrumentation)

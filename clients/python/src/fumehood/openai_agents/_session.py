@@ -32,9 +32,9 @@ import fumehood
 from fumehood import AsyncClient, AsyncSandbox
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
-
 _MOUNTS = "openai_agents.mounts"  # a label
 _OUTPUT = 10 << 20  # bytes that wait for the agent; those after them are dropped
+_FILE, _ARCHIVE = 1 << 30, 4 << 30  # the most bytes of a file in memory, and of an archive that a server accepts
 
 # Copies a workspace without some of its paths, and without what an archive cannot hold: sockets, pipes and devices.
 _COPY = """mkdir -p "$2" && cp -a -- "$1/." "$2" && cd "$2" && shift 2 && rm -rf -- "$@" &&
@@ -69,8 +69,7 @@ def mounts_of(manifest: Manifest) -> list[fumehood.Mount]:
     """Return the paths of this machine that a manifest makes visible, or raise the error of what is not supported."""
     for path, entry in manifest.iter_entries():
         if isinstance(entry, MountEntry):
-            text = f"manifest entry {path}: fumehood has no mounts: use LocalDir, or a SandboxPathGrant with host_path"
-            raise errors.MountConfigError(message=text)
+            raise errors.MountConfigError(message=f"manifest entry {path}: fumehood has no mounts: use a LocalDir")
     mounts, root = [], PurePosixPath(manifest.root)
     for grant in (each for each in manifest.extra_path_grants if each.host_path is not None):
         target = PurePosixPath(grant.path)
@@ -105,25 +104,6 @@ async def find(client: AsyncClient, state: FumehoodSandboxSessionState) -> Async
     return sandbox
 
 
-async def answered(args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
-    """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
-    try:
-        found = await call
-    except fumehood.DirectoryNotFoundError as e:
-        raise errors.WorkspaceRootNotFoundError(path=Path(e.path or "/"), cause=e) from e
-    except fumehood.NotStartedError as e:
-        code, text = 127 if isinstance(e, FileNotFoundError) else 126, f"{e}\n".encode()
-        return fumehood.Result("exited", code, stderr=fumehood.Output(text, len(text)))
-    except fumehood.FumehoodError as e:
-        raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
-    if isinstance(found, fumehood.Result) and found.timed_out:
-        printed = {"stdout": found.stdout.text, "stderr": found.stderr.text}
-        raise errors.ExecTimeoutError(command=args, timeout_s=timeout, context=printed)
-    if isinstance(found, fumehood.Result) and found.outcome == "lost":
-        raise errors.ExecTransportError(command=args, message=f"fumehood: the sandbox ended: {found.reason}")
-    return found
-
-
 @contextlib.contextmanager
 def translated(path: Path, error: Any) -> Iterator[None]:
     """Translate the errors of files and archives."""
@@ -133,6 +113,13 @@ def translated(path: Path, error: Any) -> Iterator[None]:
         if error is errors.WorkspaceArchiveReadError and isinstance(e, fumehood.NotFoundError):
             raise errors.WorkspaceReadNotFoundError(path=path, cause=e) from e
         raise error(path=path, context={"reason": str(e)}, cause=e) from e
+
+
+class _Archive(io.BufferedRandom):
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > _ARCHIVE:
+            raise fumehood.TooLargeError("workspace: its archive has more than 4 GiB")
+        return super().write(data)
 
 
 class Running:
@@ -175,11 +162,10 @@ class FumehoodSandboxSession(BaseSandboxSession):
 
     async def running(self) -> bool:
         """Report whether the sandbox runs."""
-        try:
+        with contextlib.suppress(fumehood.UnavailableError, fumehood.StaleError):
             await self._sandbox.connection()
-        except (fumehood.UnavailableError, fumehood.StaleError):
-            return False
-        return True
+            return True
+        return False
 
     async def remove(self) -> None:
         """Remove the sandbox, also a kept one. It may be called again."""
@@ -215,8 +201,26 @@ class FumehoodSandboxSession(BaseSandboxSession):
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None, user: Who = None) -> ExecResult:
         args = [str(each) for each in command]
-        result = await answered(args, self._as(user).run(args, timeout=timeout, cwd=self._cwd), timeout)
+        result = await self._answered(args, self._as(user).run(args, timeout=timeout, cwd=self._cwd), timeout)
         return ExecResult(stdout=result.stdout.data, stderr=result.stderr.data, exit_code=result.exit_code)
+
+    async def _answered(self, args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
+        """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
+        try:
+            found = await call
+        except fumehood.DirectoryNotFoundError as e:
+            raise errors.WorkspaceRootNotFoundError(path=Path(self._cwd), cause=e) from e
+        except fumehood.NotStartedError as e:
+            code, text = 127 if isinstance(e, FileNotFoundError) else 126, f"{e}\n".encode()
+            return fumehood.Result("exited", code, stderr=fumehood.Output(text, len(text)))
+        except fumehood.FumehoodError as e:
+            raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
+        if isinstance(found, fumehood.Result) and found.timed_out:
+            printed = {"stdout": found.stdout.text, "stderr": found.stderr.text}
+            raise errors.ExecTimeoutError(command=args, timeout_s=timeout, context=printed)
+        if isinstance(found, fumehood.Result) and found.outcome == "lost":
+            raise errors.ExecTransportError(command=args, message=f"fumehood: the sandbox ended: {found.reason}")
+        return found
 
     def supports_pty(self) -> bool:
         """Report that commands can run on, with a terminal or without."""
@@ -235,7 +239,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
         """Start a command, and return its output of the first seconds. timeout limits the time of the command."""
         args = self._prepare_exec_command(*command, shell=shell, user=None)
         started = self._as(user).start(args, stdin_open=tty, tty=tty, timeout=timeout, cwd=self._cwd)
-        process = await answered(args, started, timeout)
+        process = await self._answered(args, started, timeout)
         if isinstance(process, fumehood.Result):
             return PtyExecUpdate(None, process.stderr.data, process.exit_code, None)
         if len(self._running) >= pty_types.PTY_PROCESSES_MAX:
@@ -266,7 +270,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
         if not ended:
             return PtyExecUpdate(number, output, None, count)
         self._running.pop(number, None)
-        result = await answered(running.args, running.reader, running.timeout)
+        result = await self._answered(running.args, running.reader, running.timeout)
         return PtyExecUpdate(None, output, result.exit_code, count)
 
     async def pty_terminate_all(self) -> None:
@@ -281,15 +285,16 @@ class FumehoodSandboxSession(BaseSandboxSession):
         return Path(await self._validate_remote_path_access(path, for_write=for_write))
 
     async def read(self, path: Path, *, user: Who = None) -> io.IOBase:
-        """Return the content of a regular file."""
-        checked = await self._validate_path_access(path)
-        with translated(path, errors.WorkspaceArchiveReadError):
-            return io.BytesIO(await self._as(user).read(sandbox_path_str(checked)))
+        """Return the content of a regular file of at most 1 GiB."""
+        data = await self._read_bounded(path, max_bytes=_FILE + 1, user=user)
+        if len(data) > _FILE:
+            raise errors.WorkspaceArchiveReadError(path=path, context={"reason": "the file has more than 1 GiB"})
+        return io.BytesIO(data)
 
-    async def _read_bounded(self, path: Path, *, max_bytes: int) -> bytes:
+    async def _read_bounded(self, path: Path, *, max_bytes: int, user: Who = None) -> bytes:
         checked = await self._validate_path_access(path)
         with translated(path, errors.WorkspaceArchiveReadError):
-            return await self._sandbox.read(sandbox_path_str(checked), length=max_bytes)
+            return await self._as(user).read(sandbox_path_str(checked), length=max_bytes)
 
     async def write(self, path: Path, data: io.IOBase, *, user: Who = None) -> None:
         """Create or replace a file, and create missing directories above it."""
@@ -302,7 +307,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
         """Return the workspace as a tar archive, without ephemeral entries, sockets, pipes and devices."""
         root, staging = self._workspace_root_path(), f"/tmp/fumehood-{uuid.uuid4().hex}"
         skip = [f"./{sandbox_path_str(each)}" for each in self._persist_workspace_skip_relpaths()]
-        archive: Any = tempfile.TemporaryFile()  # noqa: SIM115  # strip_tar_member_prefix closes it
+        archive: Any = _Archive(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  # it gets closed
         with translated(root, errors.WorkspaceArchiveReadError):
             try:
                 copy = ["sh", "-c", _COPY, "sh", sandbox_path_str(root), f"{staging}/{root.name}", *skip]

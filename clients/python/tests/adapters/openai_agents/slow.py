@@ -1,4 +1,4 @@
-"""Runs an agent whose command takes long, for a test that kills it: python slow.py LABEL."""
+"""Runs an agent whose command takes long, for a test that ends it: python slow.py LABEL SECONDS."""
 
 import asyncio
 import sys
@@ -14,6 +14,6 @@ from fumehood.openai_agents import FumehoodSandboxClient, FumehoodSandboxClientO
 set_tracing_disabled(True)
 options = FumehoodSandboxClientOptions("fumehood-test/python", labels={"test": sys.argv[1]})
 config = SandboxRunConfig(client=FumehoodSandboxClient(), options=options, snapshot=NoopSnapshotSpec())
-command = {"cmd": "echo started; setsid sleep 600 & sleep 600", "yield_time_ms": 30000}
+command = {"cmd": f"setsid sleep {sys.argv[2]} & sleep {sys.argv[2]}", "yield_time_ms": 30000}
 agent = SandboxAgent(name="slow", model=ScriptedModel([[function_call("exec_command", command, call_id="1")]]))
 asyncio.run(Runner.run(agent, "wait", run_config=RunConfig(sandbox=config)))
