@@ -223,7 +223,7 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         with pytest.raises(errors.ExecTransportError, match="timeout is not positive"):
             await session.exec("true", timeout=0)
         await session.exec("rm -rf /workspace", shell=["sh", "-c"])
-        with pytest.raises(errors.WorkspaceRootNotFoundError, match="root not found: /workspace$"):
+        with pytest.raises(errors.WorkspaceRootNotFoundError, match=r"root not found: /workspace$"):
             await session.exec("true")
         await asyncio.to_thread(subprocess.run, ["docker", "kill", *containers()], check=True, capture_output=True)
         with pytest.raises(errors.ExecTransportError):
