@@ -1,4 +1,4 @@
-"""The runtimes of SlopCodeBench: on Docker, called as SlopCodeBench calls them, with its interface from slop_code_stubs."""
+"""The runtimes of SlopCodeBench on Docker, called as SlopCodeBench does. Its interface is in slop_code_stubs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ DOCUMENTED = """{
     "resume_commands": ["echo resume_commands"]
   },
   "commands": {"entry_file": "{entry_file}.sh", "command": "sh -e", "agent_command": "sh"},
-  "snapshot": {"keep_globs": ["*.py"], "ignore_globs": [".venv/*"], "compression": "bz2", "archive_save_dir": "/archive"}
+  "snapshot": {
+    "keep_globs": ["*.py"], "ignore_globs": [".venv/*"], "compression": "bz2", "archive_save_dir": "/archive"
+  }
 }"""
 
 
@@ -137,8 +139,7 @@ class TestRuntimes(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        for name in (NAME, "documented"):
-            tag = f"slop-code:{name}" if name == NAME else f"slop-code:{NAME}-{name}"
+        for tag in (f"slop-code:{NAME}", f"slop-code:{NAME}-documented"):
             subprocess.run(["docker", "tag", IMAGE, tag], check=True)
             cls.addClassCleanup(subprocess.run, ["docker", "rmi", tag], check=True, capture_output=True)
         cls.addClassCleanup(slopcodebench.close)
@@ -264,8 +265,10 @@ class TestRuntimes(unittest.TestCase):
         runtime = self.stream_of(spec(), disable_setup=True)
         for event in runtime.stream("echo on; sleep 611", {}, None):
             self.assertEqual(event.text, "on\n")
+            began = time.monotonic()
             break
         self.assertEqual(runtime.poll(), -9)
+        self.assertLess(time.monotonic() - began, 4)  # the client waits 5 s for a command that does not end
         (written, _) = runtime.stream("cat /proc/[0-9]*/cmdline | tr '\\0' ' '", {}, 10)
         self.assertNotIn("sleep 611", written.text or "")
 
@@ -346,7 +349,7 @@ class TestRuntimes(unittest.TestCase):
         self.assertIn("fumehood.slopcodebench.register(allow_unsafe=True) allows it", str(caught.exception))
         slopcodebench.register(replace=True, allow_unsafe=True)
         result = runtime.execute({}, None, 30)
-        self.assertEqual(set(result.stdout.split()), set(os.listdir("/sys/class/net")))
+        self.assertEqual(set(result.stdout.split()), {path.name for path in Path("/sys/class/net").iterdir()})
 
     def test_limits(self) -> None:
         slopcodebench.register(replace=True, limits={"memory": "64MiB"})
@@ -399,12 +402,12 @@ class TestRuntimes(unittest.TestCase):
         (block,) = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text("utf-8"), re.DOTALL | re.MULTILINE)
         code = block.replace("python:3.12-slim", IMAGE)
         self.assertNotEqual(code, block)
-        printed, before = io.StringIO(), Path.cwd()
-        self.addCleanup(os.chdir, before)
+        printed = io.StringIO()
+        self.addCleanup(os.chdir, Path.cwd())
+        self.addCleanup(slopcodebench.close)  # a server that has started in the folder
         os.chdir(self.folder)
         with contextlib.redirect_stdout(printed):
             exec(compile(code, HOWTO.name, "exec"), {"__name__": "__main__"})
-        os.chdir(before)
         self.assertEqual(printed.getvalue(), "0 42\nstdout 1\nstdout 2\nfinished True\n")
 
 
