@@ -17,7 +17,7 @@ import threading
 import time
 import unittest
 import urllib.request
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -321,6 +321,9 @@ class TestRuntimes(unittest.TestCase):
         self.assertTrue((self.folder / "inside" / "file").exists())
         with self.assertRaisesRegex(ValueError, "/workspace/x lies in the working directory"):
             self.execute(spec(extra_mounts={"inside": "/workspace/x"}), "true")
+        for refused, why in [({"/": "/host"}, "allow_unsafe=True"), ({"inside": "/workspace/x"}, "below the working")]:
+            with self.assertRaisesRegex(SolutionRuntimeError, why):
+                self.execute(spec(), "true", mounts=refused)
 
     def test_mount_workspace(self) -> None:
         (self.folder / "file").touch()
@@ -375,6 +378,14 @@ class TestRuntimes(unittest.TestCase):
         self.assertEqual(result.setup_stdout, "commands\neval_commands\n")
         self.assertIn("Read-only file system", result.stderr)
         self.assertTrue((self.folder / "out" / "file").exists())
+
+    def test_parallel(self) -> None:
+        """Runtimes of threads run at the same time."""
+        command = "touch $N; until test -e 0 && test -e 1; do sleep 0.02; done; echo $N"
+        with ThreadPoolExecutor(2) as threads:
+            runtimes = [self.exec_of(spec(), command, env_vars={"N": str(number)}) for number in range(2)]
+            results = list(threads.map(lambda runtime: runtime.execute({}, None, 30), runtimes))
+        self.assertEqual([(result.exit_code, result.stdout) for result in results], [(0, "0\n"), (0, "1\n")])
 
     def test_workers(self) -> None:
         """A process that was forked from one with a server has its own."""
