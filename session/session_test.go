@@ -401,7 +401,10 @@ func TestRuntime_Stream_left(t *testing.T) {
 		for _, left := range []bool{false, true} {
 			execute(t, r, sh("exit 6"))
 			ctx, cancel := context.WithCancel(t.Context())
-			for range r.Stream(ctx, sh("echo here; exec sleep 60")) {
+			for _, err := range r.Stream(ctx, sh("echo here; exec sleep 60")) {
+				if err != nil && !errors.Is(err, fumehood.ErrCanceled) {
+					t.Error(err)
+				}
 				cancel()
 				if left {
 					break
