@@ -135,8 +135,13 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 			return
 		}
 		finished := false
+		var run *run
 		defer func() {
-			if !finished {
+			switch {
+			case finished:
+			case run != nil && run.started: // the command was killed
+				r.finish(&Result{ExitCode: -1})
+			default:
 				r.finish(nil)
 			}
 		}()
@@ -163,6 +168,7 @@ type run struct {
 	text    string // for a shell
 	marker  string // between setup and command; empty without a setup
 	timeout time.Duration
+	started bool
 }
 
 // maxScript is the length of the longest argument that the kernel accepts, in bytes (MAX_ARG_STRLEN with its

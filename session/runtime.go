@@ -55,8 +55,8 @@ func (r *Runtime) Connection(ctx context.Context) (fumehood.Connection, error) {
 	return c, nil
 }
 
-// Poll returns the exit code of the last command that has ended. Ok is false while a command runs and before the
-// first one has ended.
+// Poll returns the exit code of the last command that has ended, or -1 if its Stream was left early or canceled. Ok
+// is false while a command runs and before the first one has ended.
 func (r *Runtime) Poll() (code int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,6 +28,7 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 			yield(Event{}, err)
 			return
 		}
+		run.started = true
 		defer r.join(ctx, cancel, p)
 		if h != nil {
 			c := watchClock(r.s.env.Setup.Timeout, run.timeout, func() { _ = p.Kill(ctx) }) // the result reports how it ends

@@ -394,6 +394,30 @@ func TestRuntime_Stream(t *testing.T) {
 	})
 }
 
+func TestRuntime_Stream_left(t *testing.T) {
+	places(t, func(t *testing.T, p *place) {
+		s := p.open(t, p.environment(t), session.Agent, nil)
+		r := spawn(t, s, session.SpawnOptions{})
+		for _, left := range []bool{false, true} {
+			execute(t, r, sh("exit 6"))
+			ctx, cancel := context.WithCancel(t.Context())
+			for _, err := range r.Stream(ctx, sh("echo here; exec sleep 60")) {
+				if err != nil && !errors.Is(err, fumehood.ErrCanceled) {
+					t.Error(err)
+				}
+				cancel()
+				if left {
+					break
+				}
+			}
+			cancel()
+			if code, ok := r.Poll(); code != -1 || !ok {
+				t.Errorf("left %v: Poll: %d, %v", left, code, ok)
+			}
+		}
+	})
+}
+
 func TestRuntime_busy(t *testing.T) {
 	places(t, func(t *testing.T, p *place) {
 		s := p.open(t, p.environment(t), session.Agent, nil)

@@ -10,18 +10,21 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def importing(adapter: str, distribution: str) -> Iterator[None]:
-    """Explain an ImportError of an adapter, by the framework's distribution and its version."""
+def importing(adapter: str, distribution: str, source: str = "") -> Iterator[None]:
+    """Explain an ImportError of an adapter, by the framework's distribution and its version.
+
+    source is where a framework comes from that is not installed from the package index.
+    """
     try:
         yield
     except ImportError as e:
-        extra = adapter.replace("_", "-")
-        try:
-            version = metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            text = f"{distribution} is not installed: pip install 'fumehood[{extra}]'"
+        extra, version = adapter.replace("_", "-"), ""
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            version = f" {metadata.version(distribution)}"
+        if not version and isinstance(e, ModuleNotFoundError):
+            text = f"{distribution} is not installed: " + (source or f"pip install 'fumehood[{extra}]'")
         else:
-            text = f"the interface of {distribution} {version} is not supported: {e}"
+            text = f"the interface of {distribution}{version} is not supported: {e}"
         raise ImportError(f"fumehood.{adapter}: {text}") from e
 
 
