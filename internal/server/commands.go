@@ -78,11 +78,17 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 		if err != nil {
 			return nil, err
 		}
+		started := false
+		defer func() {
+			if !started {
+				leave()
+			}
+		}()
 		proc, err := svc.Start(l.life, cmd) //nolint:contextcheck // it outlives the request
 		if err != nil {
-			leave()
 			return nil, err
 		}
+		started = true
 		out := newStream(s.opts.grace) // a client that lost its connection may come back
 		go func() {
 			defer leave()

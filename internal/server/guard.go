@@ -1,12 +1,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -45,9 +47,19 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		began, inner := time.Now(), r
 		answer := &answer{ResponseWriter: w, control: http.NewResponseController(w), silence: s.opts.silence}
 		defer func() { //nolint:contextcheck // it has the request's
+			p := recover()
+			if p != nil {
+				answer.status = cmp.Or(answer.status, http.StatusInternalServerError)
+			}
+			if p != nil && p != http.ErrAbortHandler && !answer.broken { // huma panics when it cannot write an answer
+				s.opts.Logger.Error("a request panicked", "method", r.Method, "route", inner.Pattern, "panic", p, "stack", string(debug.Stack()))
+			}
 			s.metrics.request(answer.status)
 			// The path has names of sandboxes and leases, which are secrets, and the query paths of files.
 			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request", "method", r.Method, "route", inner.Pattern, "status", answer.status, "took", time.Since(began), "sent", answer.sent)
+			if p != nil {
+				panic(p) //nolint:forbidigo // package net/http breaks the connection
+			}
 		}()
 		if f := s.refuse(r); f != nil {
 			w.Header().Set("Connection", "close") // the body is not read
@@ -153,6 +165,7 @@ type answer struct {
 	body    *body // nil without one
 	status  int
 	sent    int64
+	broken  bool // a write failed
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -171,6 +184,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
+	a.broken = a.broken || err != nil
 	return n, err
 }
 

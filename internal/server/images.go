@@ -62,23 +62,7 @@ func (s *Server) registerImages() {
 			return nil, &fumehood.Error{Op: "prepare images", Class: fumehood.ErrUnsupported}
 		}
 		return follow(ctx, l, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
-			steps := make(chan api.Progress, 256)
-			remove := s.reports.add(&report{in.Body.Image, func(p api.Progress) {
-				select {
-				case steps <- p:
-				default: // the client is slow, and gets the next ones
-				}
-			}})
-			var sending sync.WaitGroup
-			sending.Go(func() {
-				for p := range steps {
-					send(p)
-				}
-			})
-			images, err := preparer.Prepare(ctx, in.Body, provider.PrepareOptions{})
-			remove()
-			close(steps)
-			sending.Wait()
+			images, err := s.prepare(ctx, preparer, in.Body, send)
 			if err != nil {
 				e := api.ErrorOf(err)
 				send(api.Progress{Type: api.EventError, Error: &e})
@@ -87,4 +71,24 @@ func (s *Server) registerImages() {
 			send(api.Progress{Type: api.EventEnd, Images: images})
 		}), nil
 	}))
+}
+
+// prepare prepares images, and sends the steps.
+func (s *Server) prepare(ctx context.Context, p provider.Preparer, spec fumehood.Spec, send func(any)) (map[string]string, error) {
+	steps := make(chan api.Progress, 256)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer close(steps)
+	defer s.reports.add(&report{spec.Image, func(p api.Progress) {
+		select {
+		case steps <- p:
+		default: // the client is slow, and gets the next ones
+		}
+	}})()
+	sending.Go(func() {
+		for p := range steps {
+			send(p)
+		}
+	})
+	return p.Prepare(ctx, spec, provider.PrepareOptions{})
 }

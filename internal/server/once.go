@@ -87,10 +87,8 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	if err != nil {
 		return nil, err
 	}
-	if first != nil { // in the request's own goroutine: another one costs 35 us
-		got, err := run(first, c)
-		c.cancel()
-		l.finish(c, got, l.whole(err))
+	if first != nil {
+		runCall(first, l, c, run)
 	}
 	select {
 	case <-c.done:
@@ -107,6 +105,21 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 		return nil, errNotAgain
 	}
 	return &output[*T]{got}, nil
+}
+
+var errPanicked = &errorAnswer{status: http.StatusInternalServerError, Body: api.Error{
+	Code: fumehood.CodeInfrastructure, Op: "run request", Message: "a defect of the server ended the request: see the server's log",
+}}
+
+// runCall runs a call in the request's own goroutine: another one costs 35 us. A panic ends the call, and goes on.
+func runCall[T any](ctx context.Context, l *lease, c *call, run func(context.Context, *call) (*T, error)) {
+	var got *T
+	err := error(errPanicked)
+	defer func() {
+		c.cancel()
+		l.finish(c, got, l.whole(err))
+	}()
+	got, err = run(ctx, c)
 }
 
 // within returns a context that ends with ctx and with the lease.

@@ -91,13 +91,17 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	if err := s.count(); err != nil {
 		return nil, err
 	}
+	counted := false
+	defer func() {
+		if !counted {
+			s.uncount()
+		}
+	}()
 	h, err := s.start(ctx, spec)
 	if err != nil {
-		s.uncount()
 		return nil, err
 	}
-	if h.keep {
-		s.uncount() // it may outlive this process
+	if counted = !h.keep; h.keep { // it may outlive this process
 		s.mu.Lock()
 		s.kept[h.id] = h
 		s.mu.Unlock()
