@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -23,6 +22,7 @@ import (
 
 // evaluation is an evaluation of a lease. Its events are in a file, for clients that come back.
 type evaluation struct {
+	id     string
 	cancel context.CancelFunc
 	ended  chan struct{}
 
@@ -31,6 +31,18 @@ type evaluation struct {
 	events  *os.File      // without a name
 	ends    []int64       // of events, in the file
 	about   api.Evaluation
+}
+
+func newEvaluation() (*evaluation, error) {
+	events, err := os.CreateTemp("", "fumehood-events-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(events.Name()); err != nil {
+		return nil, errors.Join(err, events.Close())
+	}
+	id := random(6)
+	return &evaluation{id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id}}, nil
 }
 
 // stop cancels the evaluation and waits for its end.
@@ -63,6 +75,21 @@ func (e *evaluation) add(ev api.EvalEvent) error {
 	close(e.changed)
 	e.changed = make(chan struct{})
 	return nil
+}
+
+// end ends the events, with the failure if there is one.
+func (e *evaluation) end(failure error) error {
+	var found *api.Error
+	var err error
+	if failure != nil {
+		found = new(api.ErrorOf(failure))
+		err = e.add(api.EvalEvent{Event: api.EventError, Error: found})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.about.Error, e.about.Ended = found, true
+	close(e.changed)
+	return err
 }
 
 // offset returns where an event begins. The caller has the lock.
@@ -110,45 +137,23 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 	case (o.Runs == "") == (o.Resume == ""):
 		return nil, bad("exactly one of runs and resume is required")
 	}
-	done, err := l.startLong()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	events, err := os.CreateTemp("", "fumehood-events-*")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(events.Name()); err != nil {
-		return nil, errors.Join(err, events.Close())
-	}
-	e := &evaluation{ended: make(chan struct{}), changed: make(chan struct{}), events: events}
-	e.about.ID = random(6)
-	ctx, cancel := context.WithCancel(l.life)
-	e.cancel = cancel
-	l.mu.Lock()
-	l.runs[e.about.ID] = e
-	l.mu.Unlock()
-	go func() {
-		defer close(e.ended)
-		defer cancel()
-		_, err := eval.Run(ctx, o.Task, s.evalOptions(l, e, o))
+	return own(l, l.runs, func() (string, *evaluation, error) {
+		e, err := newEvaluation()
 		if err != nil {
-			found := api.ErrorOf(err)
-			err = e.add(api.EvalEvent{Event: api.EventError, Error: &found})
-			e.mu.Lock()
-			e.about.Error = &found
-			e.mu.Unlock()
+			return "", nil, err
 		}
-		if err != nil {
-			s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.about.ID, "error", err)
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.about.Ended = true
-		close(e.changed)
-	}()
-	return e, nil
+		ctx, cancel := context.WithCancel(l.life)
+		e.cancel = cancel
+		go func() {
+			defer close(e.ended)
+			defer cancel()
+			_, err := eval.Run(ctx, o.Task, s.evalOptions(l, e, o))
+			if err := e.end(err); err != nil {
+				s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.id, "error", err)
+			}
+		}()
+		return e.id, e, nil
+	})
 }
 
 // evalOptions returns the options of an evaluation, which adds its events to e.
@@ -193,12 +198,7 @@ type Evaluated struct {
 }
 
 func (i Evaluated) find(_ context.Context, l *lease) (*evaluation, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.runs[i.Evaluation]; e != nil {
-		return e, nil
-	}
-	return nil, missing("evaluation", i.Evaluation)
+	return lookup(&l.mu, l.runs, "evaluation", i.Evaluation)
 }
 
 // registerEvaluations adds the operations of package eval.
@@ -223,13 +223,7 @@ func (s *Server) registerEvaluations() {
 		Evaluations []*api.Evaluation `json:"evaluations"`
 	}
 	register(s, op{http.MethodGet, all, "list-evaluations", "List the lease's evaluations", "Evaluations"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[evaluationList], error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		found := evaluationList{Evaluations: []*api.Evaluation{}}
-		for _, id := range slices.Sorted(maps.Keys(l.runs)) {
-			found.Evaluations = append(found.Evaluations, l.runs[id].describe())
-		}
-		return &output[evaluationList]{found}, nil
+		return &output[evaluationList]{evaluationList{list(l, l.runs)}}, nil
 	}))
 	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, on(func(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*output[*api.Evaluation], error) {
 		return &output[*api.Evaluation]{e.describe()}, nil
@@ -264,7 +258,7 @@ type recorded struct {
 func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*huma.StreamResponse, error) {
 	about := e.describe()
 	if about.Run == "" {
-		return nil, &fumehood.Error{Op: "read results", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("no attempt of evaluation %s has begun", about.ID)}
+		return nil, &fumehood.Error{Op: "read results", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("no attempt of evaluation %s has begun", e.id)}
 	}
 	folder, err := runs.Read(about.Run)
 	if err != nil {
@@ -286,8 +280,6 @@ func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*hum
 
 func (l *lease) endEvaluation(e *evaluation) error {
 	e.stop()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.runs, e.about.ID)
+	disown(l, l.runs, e.id)
 	return nil
 }

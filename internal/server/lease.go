@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ type lease struct {
 	boxes    map[string]*held
 	sessions map[string]*openSession
 	runs     map[string]*evaluation
+	opening  int            // sessions and evaluations that are being started
 	starting sync.WaitGroup // starts of what the lease owns
 	answers
 }
@@ -126,15 +128,61 @@ func (l *lease) start() (done func(), err error) {
 	return l.starting.Done, nil
 }
 
-// startLong is start for a session or an evaluation, of which the lease may have as many as sandboxes.
-func (l *lease) startLong() (done func(), err error) {
+// own opens a session or starts an evaluation, of which the lease may have as many as sandboxes, and adds it to all, which
+// is sessions or runs.
+func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, err error)) (*T, error) {
+	done, err := l.start()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	l.mu.Lock()
-	n := len(l.sessions) + len(l.runs)
-	l.mu.Unlock()
-	if n >= l.s.opts.Limits.Sandboxes {
+	if n := len(l.sessions) + len(l.runs) + l.opening; n >= l.s.opts.Limits.Sandboxes {
+		l.mu.Unlock()
 		return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n), Hint: "close some, or start the server with a higher --max-sandboxes"}
 	}
-	return l.start()
+	l.opening++
+	l.mu.Unlock()
+	var id string
+	var opened *T
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.opening--
+		if opened != nil {
+			all[id] = opened
+		}
+	}()
+	id, opened, err = open()
+	return opened, err
+}
+
+// lookup returns what has an id.
+func lookup[T any](mu *sync.Mutex, all map[string]*T, what, id string) (*T, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	if found := all[id]; found != nil {
+		return found, nil
+	}
+	return nil, missing(what, id)
+}
+
+// list describes the lease's sessions or evaluations, by their ids.
+func list[A any, T interface{ describe() A }](l *lease, all map[string]T) []A {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := []A{}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		found = append(found, all[id].describe())
+	}
+	return found
+}
+
+// disown forgets a session or an evaluation that has ended.
+func disown[T any](l *lease, all map[string]*T, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(all, id)
 }
 
 // remove ends what the lease owns.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/session"
 )
 
 // counting returns a command that counts its runs in a file of the host, and the number of runs.
@@ -247,6 +248,40 @@ func TestLease_unused(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.leases) == 0
 	})
+}
+
+// Sessions and evaluations count from the time when their start begins, and until they have ended.
+func TestLease_limit(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"env.yaml": "type: local\n", "task.yaml": "{name: slow, environment: {file: env.yaml}, samples: [{id: a, command: sleep 600}]}\n"})
+	c := serve(t, Options{Limits: Limits{Sandboxes: 1}, Permit: Permit{HostPaths: []string{dir}}})
+	open, opening, proceed := c.opts.Open, make(chan struct{}), make(chan struct{})
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		close(opening)
+		<-proceed
+		return open(ctx, report)
+	}
+	var path string
+	var first sync.WaitGroup
+	first.Go(func() { path = c.open(api.SessionOptions{Workspace: dir}) })
+	<-opening
+	another := fmt.Sprintf(`{"kind":"agent","environment":"type: local","workspace":%q}`, dir)
+	head := "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: "
+	if got := c.raw(fmt.Sprintf("%s%s\r\nContent-Length: %d\r\n\r\n%s", head, c.lease, len(another), another)); !strings.HasPrefix(got, "HTTP/1.1 429 ") {
+		t.Errorf("a second session: got %q", got)
+	}
+	evaluation := api.EvaluationOptions{Task: dir, Runs: filepath.Join(dir, "runs")}
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", evaluation)
+	close(proceed)
+	first.Wait()
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", evaluation)
+	c.ok("DELETE", path, nil, nil)
+	c.fails(403, fumehood.CodePermission, "POST", "/v1/sessions", api.SessionOptions{Kind: session.Agent, Environment: "type: local", Workspace: "/"})
+	var e api.Evaluation
+	c.ok("POST", "/v1/evaluations", evaluation, &e)
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sessions", api.SessionOptions{Kind: session.Agent, Environment: "type: local", Workspace: dir})
+	c.ok("DELETE", "/v1/evaluations/"+e.ID, nil, nil)
+	c.open(api.SessionOptions{Workspace: dir})
 }
 
 // The server's end ends all leases: serve checks that nothing is left.

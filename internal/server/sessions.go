@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -79,32 +78,26 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 
 // openSession opens a session for a lease.
 func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOptions) (*openSession, error) {
-	done, err := l.startLong()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	opts, err := body.Options()
-	if err != nil {
-		return nil, err
-	}
-	if opts.Environment, err = s.environment(body); err != nil {
-		return nil, err
-	}
-	o := &openSession{kind: opts.Kind, runtimes: map[string]*session.Runtime{}, snapshots: map[int]string{}}
-	opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
-	if err != nil {
-		return nil, err
-	}
-	opts.Logger, opts.Dir = s.opts.Logger, s.opts.sessions
-	if o.Session, err = session.Open(ctx, opts); err != nil {
-		return nil, err
-	}
-	o.id = filepath.Base(filepath.Dir(o.Workspace()))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sessions[o.id] = o
-	return o, nil
+	return own(l, l.sessions, func() (string, *openSession, error) {
+		opts, err := body.Options()
+		if err != nil {
+			return "", nil, err
+		}
+		if opts.Environment, err = s.environment(body); err != nil {
+			return "", nil, err
+		}
+		o := &openSession{kind: opts.Kind, runtimes: map[string]*session.Runtime{}, snapshots: map[int]string{}}
+		opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
+		if err != nil {
+			return "", nil, err
+		}
+		opts.Logger, opts.Dir = s.opts.Logger, s.opts.sessions
+		if o.Session, err = session.Open(ctx, opts); err != nil {
+			return "", nil, err
+		}
+		o.id = filepath.Base(filepath.Dir(o.Workspace()))
+		return o.id, o, nil
+	})
 }
 
 // closeSession closes a session and forgets it.
@@ -112,9 +105,7 @@ func (l *lease) closeSession(ctx context.Context, o *openSession) error {
 	if err := o.Close(ctx); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.sessions, o.id)
+	disown(l, l.sessions, o.id)
 	return nil
 }
 
@@ -125,12 +116,7 @@ type Sessioned struct {
 }
 
 func (i Sessioned) find(_ context.Context, l *lease) (*openSession, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if o := l.sessions[i.Session]; o != nil {
-		return o, nil
-	}
-	return nil, missing("session", i.Session)
+	return lookup(&l.mu, l.sessions, "session", i.Session)
 }
 
 // Runs is the input of requests about a runtime.
@@ -144,12 +130,7 @@ func (i Runs) find(ctx context.Context, l *lease) (*session.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if r := o.runtimes[i.Runtime]; r != nil {
-		return r, nil
-	}
-	return nil, missing("runtime", i.Runtime)
+	return lookup(&o.mu, o.runtimes, "runtime", i.Runtime)
 }
 
 func describeRuntime(r *session.Runtime) *api.Runtime {
@@ -196,13 +177,7 @@ func (s *Server) registerSessions() {
 		Sessions []*api.Session `json:"sessions"`
 	}
 	register(s, op{http.MethodGet, all, "list-sessions", "List the lease's sessions", "Sessions"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[sessionList], error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		found := sessionList{Sessions: []*api.Session{}}
-		for _, id := range slices.Sorted(maps.Keys(l.sessions)) {
-			found.Sessions = append(found.Sessions, l.sessions[id].describe())
-		}
-		return &output[sessionList]{found}, nil
+		return &output[sessionList]{sessionList{list(l, l.sessions)}}, nil
 	}))
 	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, on(func(ctx context.Context, l *lease, o *openSession, _ *Sessioned) (*struct{}, error) {
 		return nil, l.closeSession(ctx, o)
