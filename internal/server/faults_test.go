@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -240,4 +241,39 @@ func TestServer_panic(t *testing.T) {
 	c.reports.mu.Unlock()
 	fixed.Store(true)
 	c.box()
+}
+
+// renewing is a provider of kept sandboxes.
+type renewing struct {
+	fumehood.Provider
+	provider.Opener
+}
+
+func (renewing) Renew(_ context.Context, _ string, ttl time.Duration) (time.Time, error) {
+	return time.Unix(0, 0).Add(ttl), nil
+}
+
+// namedSandbox is a sandbox with a name alone.
+type namedSandbox struct{ fumehood.Sandbox }
+
+func (namedSandbox) Info() fumehood.Info { return fumehood.Info{Name: "kept"} }
+
+// A kept sandbox is described while it is renewed, and no renewal makes its expiry earlier.
+func TestRenew_concurrent(t *testing.T) {
+	s := New(t.Context(), Options{})
+	h := newHeld(renewing{}, namedSandbox{})
+	h.keep = true
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if _, err := s.renew(t.Context(), h, time.Duration(i)*time.Hour); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() { h.describe() })
+	}
+	all.Wait()
+	if got, want := h.describe().Expires, time.Unix(0, 0).Add(7*time.Hour); !got.Equal(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -136,14 +137,14 @@ type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	silence time.Duration
-	ended   bool
+	ended   atomic.Bool // a provider may still read when the answer begins
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(b.silence)) // without deadlines, as in some tests, it blocks
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) { // after another error, nothing more is read
-		b.ended = true
+		b.ended.Store(true)
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -152,7 +153,7 @@ func (b *body) Read(p []byte) (int, error) {
 // expect limits the time for the rest of the body, which net/http reads before it sends the answer. The time to write the
 // answer has begun, so half of it is left.
 func (b *body) expect() {
-	if b != nil && !b.ended {
+	if b != nil && !b.ended.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(b.silence / 2))
 	}
 }

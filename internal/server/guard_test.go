@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,6 +191,18 @@ func TestGuard_brokenBody(t *testing.T) {
 		if !strings.HasPrefix(got, "HTTP/1.1 "+r.status+" ") {
 			t.Errorf("%s: want %s, got %s", name, r.status, got)
 		}
+	}
+}
+
+// A provider may read a body until the request has been answered.
+func TestGuard_bodyReadMeanwhile(t *testing.T) {
+	b := &body{ReadCloser: io.NopCloser(strings.NewReader("content")), control: http.NewResponseController(httptest.NewRecorder())}
+	var all sync.WaitGroup
+	all.Go(func() { _, _ = io.Copy(io.Discard, b) })
+	all.Go(b.expect)
+	all.Wait()
+	if !b.ended.Load() {
+		t.Error("the body has not ended")
 	}
 }
 

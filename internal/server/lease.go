@@ -51,7 +51,6 @@ var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCancele
 
 func (s *Server) newLease() (*lease, error) {
 	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, answers: newAnswers()}
-	l.life, l.cancel = context.WithCancelCause(s.life)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
@@ -60,10 +59,11 @@ func (s *Server) newLease() (*lease, error) {
 	if len(s.leases) >= maxLeases {
 		return nil, &fumehood.Error{Op: "open lease", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d leases", maxLeases)}
 	}
+	l.life, l.cancel = context.WithCancelCause(s.life)
 	s.leases[l.id] = l
-	l.mu.Lock() // end reads the timer
+	l.mu.Lock() // expire reads the timer
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(s.opts.grace, l.end)
+	l.timer = time.AfterFunc(s.opts.grace, l.expire)
 	return l, nil
 }
 
@@ -103,17 +103,27 @@ func (l *lease) release() {
 // end ends the lease: it kills its commands, and removes its sandboxes in the background.
 func (l *lease) end() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked()
+}
+
+// expire ends the lease when its timer has fired, unless it is held again.
+func (l *lease) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders == 0 {
+		l.endLocked()
+	}
+}
+
+// endLocked is end for callers that have the lock.
+func (l *lease) endLocked() {
 	if l.ended {
-		l.mu.Unlock()
 		return
 	}
 	l.ended = true
 	l.timer.Stop()
-	l.mu.Unlock()
 	l.cancel(errLeaseEnded)
-	l.s.mu.Lock()
-	delete(l.s.leases, l.id)
-	l.s.mu.Unlock()
 	go l.remove(context.WithoutCancel(l.life))
 }
 
@@ -185,9 +195,14 @@ func disown[T any](l *lease, all map[string]*T, id string) {
 	delete(all, id)
 }
 
-// remove ends what the lease owns.
+// remove ends what the lease owns. The server knows the lease until then, and waits for it when it stops.
 func (l *lease) remove(ctx context.Context) {
 	defer close(l.removed)
+	defer func() {
+		l.s.mu.Lock()
+		defer l.s.mu.Unlock()
+		delete(l.s.leases, l.id)
+	}()
 	l.starting.Wait()
 	l.mu.Lock()
 	sessions, runs := maps.Clone(l.sessions), maps.Clone(l.runs) // requests that still run may remove some

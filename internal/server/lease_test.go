@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,6 +251,31 @@ func TestLease_unused(t *testing.T) {
 	})
 }
 
+// A lease whose time is over when it is held again does not end.
+func TestLease_heldAgain(t *testing.T) {
+	t.Parallel()
+	s := New(t.Context(), Options{})
+	l, err := s.newLease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := s.hold(l.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.expire() // as the timer that fires just before
+	if _, again, err := s.hold(l.id); err != nil {
+		t.Error(err)
+	} else {
+		again()
+	}
+	release()
+	l.expire()
+	if _, _, err := s.hold(l.id); err == nil {
+		t.Error("the lease has not ended")
+	}
+}
+
 // Sessions and evaluations count from the time when their start begins, and until they have ended.
 func TestLease_limit(t *testing.T) {
 	t.Parallel()
@@ -300,5 +326,77 @@ func TestServe_stops(t *testing.T) {
 	<-done
 	if _, err := os.Stat(c.path); err == nil {
 		t.Error("the socket is still there")
+	}
+}
+
+// closing is a provider that reports its end.
+type closing struct {
+	fumehood.Provider
+	closed func()
+}
+
+func (p closing) Close(ctx context.Context) error {
+	p.closed()
+	return p.Provider.Close(ctx)
+}
+
+// slow is a provider whose sandboxes are removed slowly.
+type slow struct {
+	fumehood.Provider
+	removed *atomic.Bool
+}
+
+func (p slow) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	sb, err := p.Provider.Start(ctx, spec)
+	return &leasedSandbox{sb, func(ctx context.Context) error {
+		<-time.After(300 * time.Millisecond)
+		defer p.removed.Store(true)
+		return sb.Close(ctx)
+	}}, err
+}
+
+// The server closes its provider when the last sandbox is removed, also one whose lease had ended before.
+func TestServe_endingLease(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	open, removed, closed := c.opts.Open, new(atomic.Bool), new(atomic.Bool)
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		p, err := open(ctx, report)
+		return closing{slow{p, removed}, func() {
+			if closed.Store(true); !removed.Load() {
+				t.Error("the provider was closed before the sandbox was removed")
+			}
+		}}, err
+	}
+	c.box()
+	c.mu.Lock()
+	l := c.leases[c.lease]
+	c.mu.Unlock()
+	l.end()
+	c.stop()
+	if !closed.Load() {
+		t.Error("the provider was not closed")
+	}
+}
+
+// The server closes a provider that it was opening when it stopped.
+func TestServe_opening(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	open, opening, closed := c.opts.Open, make(chan struct{}), new(atomic.Bool)
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		close(opening)
+		<-ctx.Done()
+		<-time.After(300 * time.Millisecond)
+		p, err := open(context.WithoutCancel(ctx), report)
+		return closing{p, func() { closed.Store(true) }}, err
+	}
+	var all sync.WaitGroup
+	all.Go(func() { c.answer("POST", "/v1/sandboxes", fumehood.Spec{}) })
+	<-opening
+	c.stop()
+	all.Wait()
+	if !closed.Load() {
+		t.Error("the provider was not closed")
 	}
 }

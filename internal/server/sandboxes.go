@@ -19,12 +19,12 @@ import (
 
 // held is a sandbox that clients use by its name.
 type held struct {
-	id      string
-	sandbox fumehood.Sandbox
-	keep    bool // it outlives its lease
-	expires time.Time
-	p       fumehood.Provider
-	processes
+	id        string
+	sandbox   fumehood.Sandbox
+	keep      bool // it outlives its lease
+	p         fumehood.Provider
+	processes // its lock is also that of expires
+	expires   time.Time
 }
 
 func newHeld(p fumehood.Provider, sb fumehood.Sandbox) *held {
@@ -32,6 +32,8 @@ func newHeld(p fumehood.Provider, sb fumehood.Sandbox) *held {
 }
 
 func (h *held) describe() *api.Sandbox {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return &api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires}
 }
 
@@ -329,9 +331,11 @@ func (s *Server) renew(ctx context.Context, h *held, ttl time.Duration) (*output
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	h.expires = expires
-	s.mu.Unlock()
+	h.mu.Lock()
+	if expires.After(h.expires) { // another request may have been faster
+		h.expires = expires
+	}
+	h.mu.Unlock()
 	return &output[*api.Sandbox]{h.describe()}, nil
 }
 

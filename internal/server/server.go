@@ -10,8 +10,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -167,21 +169,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // close ends all leases and the provider.
 func (s *Server) close(ctx context.Context) error {
+	s.stop() // from now on, no lease is opened
 	s.mu.Lock()
-	all := make([]*lease, 0, len(s.leases))
-	for _, l := range s.leases {
-		all = append(all, l)
-	}
+	all := slices.Collect(maps.Values(s.leases))
 	s.mu.Unlock()
-	s.stop()
 	for _, l := range all {
 		l.end() //nolint:contextcheck // the lease's own
 	}
 	for _, l := range all {
 		<-l.removed
 	}
-	if p := s.opened.Load(); p != nil {
-		return (*p).Close(ctx)
+	if p, err, _ := s.opening.Do("", s.open); err == nil { // it waits for a provider that is being opened
+		return p.(fumehood.Provider).Close(ctx)
 	}
 	return nil
 }
@@ -191,18 +190,8 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 	if p := s.opened.Load(); p != nil {
 		return *p, nil
 	}
-	done := s.opening.DoChan("", func() (any, error) {
-		if p := s.opened.Load(); p != nil {
-			return *p, nil
-		}
-		p, err := s.opts.Open(s.life, s.reports.send)
-		if err == nil {
-			s.opened.Store(&p)
-		}
-		return p, err
-	})
 	select {
-	case r := <-done:
+	case r := <-s.opening.DoChan("", s.open):
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -210,6 +199,21 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 	case <-ctx.Done():
 		return nil, &fumehood.Error{Op: "open provider", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	}
+}
+
+// open returns the provider. It opens it if it is not open, unless the server has stopped.
+func (s *Server) open() (any, error) {
+	if p := s.opened.Load(); p != nil {
+		return *p, nil
+	}
+	if s.life.Err() != nil {
+		return nil, context.Cause(s.life)
+	}
+	p, err := s.opts.Open(s.life, s.reports.send)
+	if err == nil {
+		s.opened.Store(&p)
+	}
+	return p, err
 }
 
 // isLoopback reports whether the value of a header Host is a name of the loopback, with any port.
