@@ -26,11 +26,10 @@ func (s *Server) enterCommand() (leave func(), err error) {
 
 type commandInput struct {
 	At
-	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	Once
 	Service string `query:"service" doc:"a service of the sandbox; empty means the default one"`
 	User    string `query:"user" doc:"user of the service, unless the command names one"`
 	Body    api.Cmd
-	RawBody []byte
 }
 
 // command returns the command of a request.
@@ -73,7 +72,7 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 	if err != nil {
 		return nil, err
 	}
-	return once(ctx, l, i.Key, i.RawBody, func(_ context.Context, c *call) (*api.Process, error) {
+	return start(ctx, l, i.Key, i.RawBody, func(context.Context) (*process, error) {
 		leave, err := s.enterCommand()
 		if err != nil {
 			return nil, err
@@ -94,10 +93,7 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 			defer leave()
 			out.pump(s.life, proc, cmd.Detach)
 		}()
-		p := h.add(svc.ServiceInfo().Name, proc, out)
-		c.undo = func(ctx context.Context) error { return p.Kill(ctx) }
-		info := p.describe()
-		return &info, nil
+		return h.add(svc.ServiceInfo().Name, proc, out), nil
 	})
 }
 
@@ -116,7 +112,7 @@ func (o Of) find(ctx context.Context, l *lease) (*process, error) {
 }
 
 type processList struct {
-	Processes []api.Process `json:"processes"`
+	Processes []*api.Process `json:"processes"`
 }
 
 // Reads gives a handler the request's body as a stream.
@@ -145,9 +141,7 @@ func (s *Server) registerCommands() {
 		}
 		return &output[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, on(func(_ context.Context, _ *lease, p *process, _ *Of) (*output[api.Process], error) {
-		return &output[api.Process]{p.describe()}, nil
-	}))
+	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, describe[Of]())
 	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, _ *Of) (*output[*fumehood.Result], error) {
 		res, err := p.Wait(ctx)
 		return &output[*fumehood.Result]{res}, err

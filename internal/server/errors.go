@@ -20,6 +20,10 @@ type errorAnswer struct {
 	Body   api.Error `json:"error"`
 }
 
+func newAnswer(status int, code fumehood.Code, op, message string) *errorAnswer {
+	return &errorAnswer{status: status, Body: api.Error{Code: code, Op: op, Message: message}}
+}
+
 func (f *errorAnswer) Error() string  { return f.Body.Message }
 func (f *errorAnswer) GetStatus() int { return f.status }
 
@@ -65,7 +69,7 @@ func missing(what, id string) error {
 
 // stale returns an error about a lease or key that this server does not have.
 func stale(why string) error {
-	return &errorAnswer{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: why, Op: "find lease"}}
+	return newAnswer(http.StatusGone, api.CodeStale, "find lease", why)
 }
 
 // setErrors makes huma's own errors, about requests that do not fit the schema, look like all others. huma has one

@@ -22,6 +22,7 @@ import (
 
 // evaluation is an evaluation of a lease. Its events are in a file, for clients that come back.
 type evaluation struct {
+	l      *lease
 	id     string
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -33,7 +34,7 @@ type evaluation struct {
 	about   api.Evaluation
 }
 
-func newEvaluation() (*evaluation, error) {
+func newEvaluation(l *lease) (*evaluation, error) {
 	events, err := os.CreateTemp("", "fumehood-events-*")
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func newEvaluation() (*evaluation, error) {
 		return nil, errors.Join(err, events.Close())
 	}
 	id := random(6)
-	return &evaluation{id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id}}, nil
+	return &evaluation{l: l, id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id}}, nil
 }
 
 // stop cancels the evaluation and waits for its end.
@@ -50,6 +51,13 @@ func (e *evaluation) stop() {
 	e.cancel()
 	<-e.ended
 	_ = e.events.Close() // nothing reads it any more
+}
+
+// end is stop for a request. It forgets the evaluation.
+func (e *evaluation) end(context.Context) error {
+	e.stop()
+	disown(e.l, e.l.runs, e.id)
+	return nil
 }
 
 func (e *evaluation) describe() *api.Evaluation {
@@ -77,8 +85,8 @@ func (e *evaluation) add(ev api.EvalEvent) error {
 	return nil
 }
 
-// end ends the events, with the failure if there is one.
-func (e *evaluation) end(failure error) error {
+// finish ends the events, with the failure if there is one.
+func (e *evaluation) finish(failure error) error {
 	var found *api.Error
 	var err error
 	if failure != nil {
@@ -138,7 +146,7 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 		return nil, bad("exactly one of runs and resume is required")
 	}
 	return own(l, l.runs, func() (string, *evaluation, error) {
-		e, err := newEvaluation()
+		e, err := newEvaluation(l)
 		if err != nil {
 			return "", nil, err
 		}
@@ -148,7 +156,7 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 			defer close(e.ended)
 			defer cancel()
 			_, err := eval.Run(ctx, o.Task, s.evalOptions(l, e, o))
-			if err := e.end(err); err != nil {
+			if err := e.finish(err); err != nil {
 				s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.id, "error", err)
 			}
 		}()
@@ -206,17 +214,11 @@ func (s *Server) registerEvaluations() {
 	const all, one = "/v1/evaluations", "/v1/evaluations/{evaluation}"
 	register(s, op{http.MethodPost, all, "start-evaluation", "Start an evaluation. It is canceled when the lease ends, and can be resumed", "Evaluations"}, withLease(func(ctx context.Context, l *lease, in *struct {
 		Keyed
-		Body    api.EvaluationOptions
-		RawBody []byte
+		Body api.EvaluationOptions
 	},
 	) (*output[*api.Evaluation], error) {
-		return once(ctx, l, in.Key, in.RawBody, func(_ context.Context, c *call) (*api.Evaluation, error) {
-			e, err := s.evaluate(l, &in.Body) //nolint:contextcheck // it outlives the request
-			if err != nil {
-				return nil, err
-			}
-			c.undo = func(context.Context) error { return l.endEvaluation(e) }
-			return e.describe(), nil
+		return start(ctx, l, in.Key, in.RawBody, func(context.Context) (*evaluation, error) {
+			return s.evaluate(l, &in.Body) //nolint:contextcheck // it outlives the request
 		})
 	}))
 	type evaluationList struct {
@@ -225,9 +227,7 @@ func (s *Server) registerEvaluations() {
 	register(s, op{http.MethodGet, all, "list-evaluations", "List the lease's evaluations", "Evaluations"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[evaluationList], error) {
 		return &output[evaluationList]{evaluationList{list(l, l.runs)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, on(func(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*output[*api.Evaluation], error) {
-		return &output[*api.Evaluation]{e.describe()}, nil
-	}))
+	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, describe[Evaluated]())
 	registerStream(s, op{http.MethodGet, one + "/events", "follow-evaluation", "Follow the events of an evaluation, from one on, to its end. Each line is an event", "Evaluations"}, typeLines, api.EvalEvent{}, on(func(ctx context.Context, l *lease, e *evaluation, in *struct {
 		Evaluated
 		From int `query:"from" minimum:"0" doc:"number of events to skip; heartbeats are not counted"`
@@ -244,9 +244,7 @@ func (s *Server) registerEvaluations() {
 		}), nil
 	}))
 	registerStream(s, op{http.MethodGet, one + "/results", "read-results", "Read the results that are recorded so far, also those of a resumed run. Each line is a result, or the last one an error", "Evaluations"}, typeLines, recorded{}, on(readResults))
-	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, on(func(_ context.Context, l *lease, e *evaluation, _ *Evaluated) (*struct{}, error) {
-		return nil, l.endEvaluation(e)
-	}))
+	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, end[Evaluated]())
 }
 
 // recorded is a line of results.
@@ -268,18 +266,11 @@ func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*hum
 		for res, err := range folder.Results() {
 			line := recorded{Result: &res}
 			if err != nil {
-				e := api.ErrorOf(err)
-				line = recorded{Error: &e}
+				line = recorded{Error: new(api.ErrorOf(err))}
 			}
 			if send(line) != nil {
 				return
 			}
 		}
 	}), nil
-}
-
-func (l *lease) endEvaluation(e *evaluation) error {
-	e.stop()
-	disown(l, l.runs, e.id)
-	return nil
 }

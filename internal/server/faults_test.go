@@ -261,12 +261,14 @@ func (namedSandbox) Info() fumehood.Info { return fumehood.Info{Name: "kept"} }
 // A kept sandbox is described while it is renewed, and no renewal makes its expiry earlier.
 func TestRenew_concurrent(t *testing.T) {
 	s := New(t.Context(), Options{})
-	h := newHeld(renewing{}, namedSandbox{})
+	var p fumehood.Provider = renewing{}
+	s.opened.Store(&p)
+	h := newHeld(s, nil, namedSandbox{})
 	h.keep = true
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			if _, err := s.renew(t.Context(), h, time.Duration(i)*time.Hour); err != nil {
+			if err := h.renew(t.Context(), time.Duration(i)*time.Hour); err != nil {
 				t.Error(err)
 			}
 		})

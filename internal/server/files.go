@@ -128,8 +128,7 @@ func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma
 			w := walked{FileInfo: api.FileInfoOf(entry.FileInfo)}
 			w.Path = entry.Path
 			if err != nil {
-				e := api.ErrorOf(err)
-				w.Error = &e
+				w.Error = new(api.ErrorOf(err))
 			}
 			if send(w) != nil {
 				return

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/api"
 )
 
 const (
@@ -62,33 +61,16 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				panic(p) //nolint:forbidigo // package net/http breaks the connection
 			}
 		}()
-		if f := s.refuse(r); f != nil {
-			w.Header().Set("Connection", "close") // the body is not read
-			fail(answer, f)
-			return
-		}
 		most := s.opts.Limits.Body
 		if r.Method == http.MethodPut {
 			most = s.opts.Limits.Upload
 		}
-		if r.ContentLength > most {
-			w.Header().Set("Connection", "close")
-			fail(answer, &errorAnswer{status: http.StatusRequestEntityTooLarge, Body: api.Error{Code: fumehood.CodeTooLarge, Message: "the request's body is too large", Op: "read request"}})
+		admitted, f := s.admit(r, most)
+		defer admitted()
+		if f != nil {
+			w.Header().Set("Connection", "close") // the body is not read
+			fail(answer, f)
 			return
-		}
-		if size := r.ContentLength; r.Method != http.MethodPut && (size > smallBody || size < 0) {
-			if size < 0 {
-				size = most
-			}
-			wait, cancel := context.WithTimeout(r.Context(), s.opts.silence)
-			err := s.bodies.Acquire(wait, size)
-			cancel()
-			if err != nil {
-				w.Header().Set("Connection", "close")
-				fail(answer, &errorAnswer{status: http.StatusTooManyRequests, Body: api.Error{Code: fumehood.CodeLimit, Message: "the requests that are being answered have too many bytes", Op: "read request"}})
-				return
-			}
-			defer s.bodies.Release(size)
 		}
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close") // no request can hide behind another length of this one's body
@@ -109,20 +91,32 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// refuse returns why a request is refused, or nil.
-func (s *Server) refuse(r *http.Request) *errorAnswer {
-	no := func(status int, message string) *errorAnswer {
-		return &errorAnswer{status: status, Body: api.Error{Code: fumehood.CodePermission, Message: message, Op: "check request"}}
-	}
+// admit returns why a request is refused, or nil. release must be called when it has been answered.
+func (s *Server) admit(r *http.Request, most int64) (release func(), f *errorAnswer) {
+	release = func() {}
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
-	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)):
-		return no(http.StatusMisdirectedRequest, "the header Host names another server") // DNS rebinding
+	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)): // DNS rebinding
+		f = newAnswer(http.StatusMisdirectedRequest, fumehood.CodePermission, "check request", "the header Host names another server")
 	case r.Header.Get("Origin") != "", site != "" && site != "none":
-		return no(http.StatusForbidden, "requests of web pages are refused")
+		f = newAnswer(http.StatusForbidden, fumehood.CodePermission, "check request", "requests of web pages are refused")
 	case s.opts.Token != "" && !s.authorized(r.Header.Get("Authorization")):
-		return no(http.StatusUnauthorized, "the bearer token is missing or wrong")
+		f = newAnswer(http.StatusUnauthorized, fumehood.CodePermission, "check request", "the bearer token is missing or wrong")
+	case r.ContentLength > most:
+		f = newAnswer(http.StatusRequestEntityTooLarge, fumehood.CodeTooLarge, "read request", "the request's body is too large")
 	}
-	return nil
+	size := r.ContentLength
+	if size < 0 {
+		size = most
+	}
+	if f != nil || r.Method == http.MethodPut || size <= smallBody {
+		return release, f
+	}
+	wait, cancel := context.WithTimeout(r.Context(), s.opts.silence)
+	defer cancel()
+	if err := s.bodies.Acquire(wait, size); err != nil {
+		return release, newAnswer(http.StatusTooManyRequests, fumehood.CodeLimit, "read request", "the requests that are being answered have too many bytes")
+	}
+	return func() { s.bodies.Release(size) }, nil
 }
 
 // authorized compares a token in a time that does not depend on it.
@@ -179,8 +173,7 @@ func (a *answer) WriteHeader(status int) {
 
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
-		a.status = http.StatusOK
-		a.body.expect()
+		a.WriteHeader(http.StatusOK)
 	}
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	n, err := a.ResponseWriter.Write(p)

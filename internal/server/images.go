@@ -64,8 +64,7 @@ func (s *Server) registerImages() {
 		return follow(ctx, l, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			images, err := s.prepare(ctx, preparer, in.Body, send)
 			if err != nil {
-				e := api.ErrorOf(err)
-				send(api.Progress{Type: api.EventError, Error: &e})
+				send(api.Progress{Type: api.EventError, Error: new(api.ErrorOf(err))})
 				return
 			}
 			send(api.Progress{Type: api.EventEnd, Images: images})

@@ -248,7 +248,14 @@ type Leased struct {
 // Keyed is the input of requests that run once.
 type Keyed struct {
 	Leased
-	Key string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
+	RawBody []byte
+}
+
+// Once is the same for requests about what the lease has.
+type Once struct {
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	RawBody []byte
 }
 
 // withLease makes a handler that gets the request's lease.
@@ -265,18 +272,36 @@ func withLease[I interface{ acknowledged() []string }, O any](f func(context.Con
 	}
 }
 
-// on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
-func on[T any, I interface {
+// about is the input of requests whose path names a T.
+type about[T any] interface {
 	acknowledged() []string
 	find(ctx context.Context, l *lease) (T, error)
-}, O any](f func(context.Context, *lease, T, *I) (*O, error),
-) func(context.Context, *I) (*O, error) {
+}
+
+// on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
+func on[T any, I about[T], O any](f func(context.Context, *lease, T, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
 		found, err := (*in).find(ctx, l)
 		if err != nil {
 			return nil, err
 		}
 		return f(ctx, l, found, in)
+	})
+}
+
+// describe makes a handler that describes what the request's path names.
+func describe[I about[T], T interface{ describe() *A }, A any]() func(context.Context, *I) (*output[*A], error) {
+	return on(func(_ context.Context, _ *lease, found T, _ *I) (*output[*A], error) {
+		return &output[*A]{found.describe()}, nil
+	})
+}
+
+// end makes a handler that ends what the request's path names.
+func end[I about[T], T interface {
+	end(ctx context.Context) error
+}]() func(context.Context, *I) (*struct{}, error) {
+	return on(func(ctx context.Context, _ *lease, found T, _ *I) (*struct{}, error) {
+		return nil, found.end(ctx)
 	})
 }
 
@@ -331,12 +356,7 @@ func (s *Server) registerLeases() {
 		}
 		defer release()
 		l.end() //nolint:contextcheck // it goes on when the request ends
-		select {
-		case <-l.removed:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, &fumehood.Error{Op: "end lease", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-		}
+		return nil, wait(ctx, "end lease", l.removed)
 	})
 	register(s, op{http.MethodDelete, "/v1/leases/{lease}/keys/{key}", "cancel-request", "Cancel a request by its key, and undo what it started. A request that arrives later does not run", "Leases"}, func(ctx context.Context, in *struct {
 		LeaseInput

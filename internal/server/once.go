@@ -63,9 +63,10 @@ func (l *lease) checkKey(key string) error {
 	return nil
 }
 
-var errNotAgain = &errorAnswer{status: http.StatusGone, Body: api.Error{
-	Code: api.CodeStale, Op: "repeat request", Message: "the request has run, and its answer is no longer held; it does not run again",
-}}
+var (
+	errNotAgain = newAnswer(http.StatusGone, api.CodeStale, "repeat request", "the request has run, and its answer is no longer held; it does not run again")
+	errPanicked = newAnswer(http.StatusInternalServerError, fumehood.CodeInfrastructure, "run request", "a defect of the server ended the request: see the server's log")
+)
 
 // once runs a request. With a key, the same request runs once: a repeat waits for the first one's end and gets its
 // answer. It then goes on when the client's connection breaks, and is canceled by its key or with the lease. run may set
@@ -90,10 +91,8 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	if first != nil {
 		runCall(first, l, c, run)
 	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return nil, &fumehood.Error{Op: "wait for the request", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	if err := wait(ctx, "wait for the request", c.done); err != nil {
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,9 +106,20 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	return &output[*T]{got}, nil
 }
 
-var errPanicked = &errorAnswer{status: http.StatusInternalServerError, Body: api.Error{
-	Code: fumehood.CodeInfrastructure, Op: "run request", Message: "a defect of the server ended the request: see the server's log",
-}}
+// start is once for a request that starts something, which the key's cancellation ends.
+func start[T interface {
+	describe() *A
+	end(ctx context.Context) error
+}, A any](ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (T, error)) (*output[*A], error) {
+	return once(ctx, l, key, body, func(ctx context.Context, c *call) (*A, error) {
+		started, err := run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.undo = started.end
+		return started.describe(), nil
+	})
+}
 
 // runCall runs a call in the request's own goroutine: another one costs 35 us. A panic ends the call, and goes on.
 func runCall[T any](ctx context.Context, l *lease, c *call, run func(context.Context, *call) (*T, error)) {
@@ -120,6 +130,16 @@ func runCall[T any](ctx context.Context, l *lease, c *call, run func(context.Con
 		l.finish(c, got, l.whole(err))
 	}()
 	got, err = run(ctx, c)
+}
+
+// wait waits until done is closed.
+func wait(ctx context.Context, op string, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
 }
 
 // within returns a context that ends with ctx and with the lease.
@@ -143,7 +163,7 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 	defer l.mu.Unlock()
 	if c := l.calls[key]; c != nil {
 		if none := [sha256.Size]byte{}; c.print != print && c.print != none && print != none { // none is a cancellation
-			return nil, nil, &errorAnswer{status: http.StatusUnprocessableEntity, Body: api.Error{Code: fumehood.CodeConfig, Op: "repeat request", Message: "the key was used for another request"}}
+			return nil, nil, newAnswer(http.StatusUnprocessableEntity, fumehood.CodeConfig, "repeat request", "the key was used for another request")
 		}
 		return c, nil, nil
 	}
@@ -247,10 +267,8 @@ func (l *lease) cancelKey(ctx context.Context, key string) error {
 		l.finish(c, nil, canceled)
 		return nil
 	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return &fumehood.Error{Op: "cancel request", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	if err := wait(ctx, "cancel request", c.done); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	undo := c.undo

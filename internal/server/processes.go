@@ -39,10 +39,12 @@ type process struct {
 
 func newProcesses() processes { return processes{all: map[string]*process{}} }
 
-func (p *process) describe() api.Process {
+func (p *process) describe() *api.Process {
 	info := p.Info()
-	return api.Process{ID: p.id, Args: info.Args, Started: info.Started, Ended: info.Ended}
+	return &api.Process{ID: p.id, Args: info.Args, Started: info.Started, Ended: info.Ended}
 }
+
+func (p *process) end(ctx context.Context) error { return p.Kill(ctx) }
 
 // add lists a command that runs.
 func (h *held) add(service string, proc fumehood.Process, out *stream) *process {
@@ -82,10 +84,10 @@ func (h *held) process(id string) (*process, error) {
 }
 
 // list returns the commands of a service, in start order.
-func (h *held) list(service string) []api.Process {
+func (h *held) list(service string) []*api.Process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := []api.Process{}
+	all := []*api.Process{}
 	for _, p := range h.order {
 		if p.service == service {
 			all = append(all, p.describe())
@@ -270,8 +272,7 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	case s.ended != nil:
 		end = &api.Event{Type: api.EventEnd, Result: s.ended}
 	case s.err != nil:
-		e := api.ErrorOf(s.err)
-		end = &api.Event{Type: api.EventError, Error: &e}
+		end = &api.Event{Type: api.EventError, Error: new(api.ErrorOf(s.err))}
 	}
 	return piece{}, end, s.changed
 }
@@ -288,7 +289,7 @@ func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send 
 			if p.data = p.data[skip:]; len(p.data) == 0 {
 				continue
 			}
-			if send(api.Event{Type: api.EventOutput, Stream: names[p.stream], Offset: p.offset + skip, Data: p.data}) != nil {
+			if send(api.Event{Type: api.EventOutput, Stream: p.stream.String(), Offset: p.offset + skip, Data: p.data}) != nil {
 				return
 			}
 		case end != nil:
@@ -307,8 +308,6 @@ func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send 
 		}
 	}
 }
-
-var names = map[fumehood.Stream]string{fumehood.Stdout: "stdout", fumehood.Stderr: "stderr"}
 
 // checkCaps limits the memory that a command's output takes in the server.
 func checkCaps(stdout, stderr int64) error {

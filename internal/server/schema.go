@@ -63,8 +63,8 @@ func correct(schemas huma.Registry) {
 	}
 }
 
-// describe completes the document.
-func describe(doc *huma.OpenAPI) {
+// complete completes the document.
+func complete(doc *huma.OpenAPI) {
 	doc.Servers = []*huma.Server{{URL: "http://localhost", Description: "over the server's unix socket"}}
 	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "needed where the server listens on TCP"},

@@ -108,7 +108,7 @@ func New(ctx context.Context, opts Options) *Server {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, &errorAnswer{status: http.StatusNotFound, Body: api.Error{Code: fumehood.CodeNotFound, Message: "no such path of the API, or not with the method " + r.Method}})
+		fail(w, newAnswer(http.StatusNotFound, fumehood.CodeNotFound, "", "no such path of the API, or not with the method "+r.Method))
 	})
 	s.handler = s.guard(mux)
 	return s
@@ -135,7 +135,7 @@ func (s *Server) register() {
 	s.registerImages()
 	s.registerSessions()
 	s.registerEvaluations()
-	describe(s.api.OpenAPI())
+	complete(s.api.OpenAPI())
 }
 
 const (
