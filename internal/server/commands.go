@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -113,21 +111,6 @@ func (o Of) find(ctx context.Context, l *lease) (*process, error) {
 
 type processList struct {
 	Processes []*api.Process `json:"processes"`
-}
-
-// Reads gives a handler the request's body as a stream.
-type Reads struct {
-	stream io.Reader
-	size   int64 // -1 if unknown
-}
-
-// Resolve implements huma.Resolver.
-func (r *Reads) Resolve(c huma.Context) []error {
-	r.stream, r.size = c.BodyReader(), -1
-	if length, err := strconv.ParseInt(c.Header("Content-Length"), 10, 64); err == nil {
-		r.size = length
-	}
-	return nil
 }
 
 func (s *Server) registerCommands() {

@@ -29,6 +29,8 @@ const (
 // request is what handlers know of a request beside its input.
 type request struct {
 	target string // method, path and query
+	body   io.Reader
+	size   int64  // of the body; -1 if it is unknown
 	lease  *lease // held until the request has been answered; nil if unheld is set
 	unheld error
 }
@@ -80,7 +82,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			r.Body = answer.body
 		}
 		r.Body = http.MaxBytesReader(answer, r.Body, most)
-		about := request{target: r.Method + " " + r.URL.RequestURI()}
+		about := request{target: r.Method + " " + r.URL.RequestURI(), body: r.Body, size: r.ContentLength}
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()

@@ -336,17 +336,11 @@ func (s *Server) registerLeases() {
 		if err != nil {
 			return nil, err
 		}
-		return lines(func(send func(any) error) {
+		heartbeat := api.Event{Type: api.EventHeartbeat}
+		return follow(ctx, l, heartbeat, func(ctx context.Context, send func(any)) {
 			defer release()
-			for send(api.Event{Type: api.EventHeartbeat}) == nil {
-				select {
-				case <-time.After(beat):
-				case <-ctx.Done():
-					return
-				case <-l.life.Done():
-					return
-				}
-			}
+			send(heartbeat)
+			<-ctx.Done()
 		}), nil
 	})
 	register(s, op{http.MethodDelete, "/v1/leases/{lease}", "end-lease", "End a lease, and return when its sandboxes are removed", "Leases"}, func(ctx context.Context, in *LeaseInput) (*struct{}, error) {

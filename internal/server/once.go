@@ -181,11 +181,10 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 
 // finish records the end of a call.
 func (l *lease) finish(c *call, answer any, err error) {
-	c.size = sizeOf(answer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.err = err; err == nil {
-		c.answer = answer
+		c.answer, c.size = answer, sizeOf(answer)
 		l.held, l.bytes = append(l.held, c), l.bytes+c.size
 	}
 	for len(l.held) > 1 && l.bytes > l.s.opts.held {
@@ -197,18 +196,19 @@ func (l *lease) finish(c *call, answer any, err error) {
 
 // sizeOf returns about how many bytes an answer takes.
 func sizeOf(answer any) int64 {
-	size := int64(4 << 10)
 	switch r := answer.(type) {
 	case *fumehood.Result:
-		if r != nil {
-			size = resultSize(r)
-		}
+		return outputSize(r.Stdout, r.Stderr)
 	case *api.SessionResult:
-		if r != nil {
-			for _, out := range []fumehood.Output{r.Stdout, r.Stderr, r.SetupStdout, r.SetupStderr} {
-				size += int64(len(out.Bytes))
-			}
-		}
+		return outputSize(r.Stdout, r.Stderr, r.SetupStdout, r.SetupStderr)
+	}
+	return outputSize()
+}
+
+func outputSize(outputs ...fumehood.Output) int64 {
+	size := int64(4 << 10) // of all else
+	for _, out := range outputs {
+		size += int64(len(out.Bytes))
 	}
 	return size
 }

@@ -58,7 +58,7 @@ func (h *held) add(service string, proc fumehood.Process, out *stream) *process 
 	size := int64(0)
 	for _, p := range slices.Backward(h.order) {
 		if res := p.output.result(); res != nil {
-			ended, size = append(ended, p), size+resultSize(res)
+			ended, size = append(ended, p), size+sizeOf(res)
 			if len(ended) > maxProcesses || size > maxResults && len(ended) > 1 {
 				h.forget(p)
 			}
@@ -96,15 +96,9 @@ func (h *held) list(service string) []*api.Process {
 	return all
 }
 
-func resultSize(r *fumehood.Result) int64 {
-	return int64(len(r.Stdout.Bytes)+len(r.Stderr.Bytes)) + 1<<10
-}
-
-const (
-	// window is how many bytes of output may wait for a reader before the command does. As many are held that were sent
-	// before, for a reader that comes back after its connection broke.
-	window = 1 << 20
-)
+// window is how many bytes of output may wait for a reader before the command does. As many are held that were sent
+// before, for a reader that comes back after its connection broke.
+const window = 1 << 20
 
 // stream distributes a command's output. While a reader is there that has not taken a window of output, the command
 // blocks. Without a reader the oldest output is dropped.

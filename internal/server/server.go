@@ -99,7 +99,7 @@ func New(ctx context.Context, opts Options) *Server {
 	opts.Limits = opts.Limits.withDefaults()
 	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
 	opts.held, opts.bodies = cmp.Or(opts.held, maxHeld), max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
-	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}, reports: reports{all: map[*report]bool{}}, bodies: semaphore.NewWeighted(opts.bodies)}
+	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}, reports: reports{all: map[chan api.Progress]string{}}, bodies: semaphore.NewWeighted(opts.bodies)}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.life, s.stop = life, func() { stop(errLeaseEnded) }
 	mux := http.NewServeMux()
