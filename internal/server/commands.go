@@ -30,24 +30,24 @@ type commandInput struct {
 	Body    api.Cmd
 }
 
-// command returns the command of a request.
-func (i *commandInput) command() (fumehood.Cmd, error) {
+// command returns the command of a request, and the service that runs it.
+func (i *commandInput) command(h *held) (fumehood.Service, fumehood.Cmd, error) {
 	cmd := i.Body.Command()
 	if len(i.Body.Stdin) > 0 {
 		cmd.Stdin = bytes.NewReader(i.Body.Stdin)
 	}
-	return cmd, checkCaps(cmd.StdoutCap, cmd.StderrCap)
+	if err := checkCaps(cmd.StdoutCap, cmd.StderrCap); err != nil {
+		return nil, cmd, err
+	}
+	svc, err := h.service(i.Service, i.User)
+	return svc, cmd, err
 }
 
 func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*fumehood.Result], error) {
-	cmd, err := i.command()
-	if err == nil && (cmd.Detach || cmd.StdinPipe) {
-		err = bad("detach and stdin_pipe are for commands that are started")
+	if i.Body.Detach || i.Body.StdinPipe {
+		return nil, bad("detach and stdin_pipe are for commands that are started")
 	}
-	if err != nil {
-		return nil, err
-	}
-	svc, err := h.service(i.Service, i.User)
+	svc, cmd, err := i.command(h)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +62,7 @@ func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*
 }
 
 func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*api.Process], error) {
-	cmd, err := i.command()
-	if err != nil {
-		return nil, err
-	}
-	svc, err := h.service(i.Service, i.User)
+	svc, cmd, err := i.command(h)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +131,7 @@ func (s *Server) registerCommands() {
 		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
 	},
 	) (*huma.StreamResponse, error) {
-		return lines(func(send func(any) error) {
+		return follow(ctx, ctx, api.Event{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil
 	}))

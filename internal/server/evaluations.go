@@ -233,7 +233,7 @@ func (s *Server) registerEvaluations() {
 		From int `query:"from" minimum:"0" doc:"number of events to skip; heartbeats are not counted"`
 	},
 	) (*huma.StreamResponse, error) {
-		return follow(ctx, l, api.EvalEvent{Event: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+		return follow(ctx, l.life, api.EvalEvent{Event: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			for n := in.From; ; n++ {
 				line := e.event(ctx, n)
 				if line == nil {

@@ -63,10 +63,10 @@ func (s *Server) operation(o op) huma.Operation {
 }
 
 // follow answers with a stream of JSON values that produce sends, and with heartbeats while it sends none. The context of
-// produce ends with the request, with the lease, and when a value cannot be sent.
-func follow(ctx context.Context, l *lease, heartbeat any, produce func(ctx context.Context, send func(any))) *huma.StreamResponse {
+// produce ends with ctx, with life, and when a value cannot be sent.
+func follow(ctx, life context.Context, heartbeat any, produce func(ctx context.Context, send func(any))) *huma.StreamResponse {
 	return lines(func(send func(any) error) {
-		ctx, cancel := l.within(ctx)
+		ctx, cancel := within(ctx, life)
 		silent := time.NewTicker(beat)
 		defer silent.Stop()
 		var mu sync.Mutex

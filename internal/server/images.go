@@ -62,7 +62,7 @@ func (s *Server) registerImages() {
 		if !ok {
 			return nil, &fumehood.Error{Op: "prepare images", Class: fumehood.ErrUnsupported}
 		}
-		return follow(ctx, l, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+		return follow(ctx, l.life, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			images, err := s.prepare(ctx, preparer, in.Body, send)
 			if err != nil {
 				send(api.Progress{Type: api.EventError, Error: new(api.ErrorOf(err))})

@@ -50,7 +50,7 @@ type lease struct {
 var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCanceled, Err: context.Canceled, Hint: "hold the lease by a connection or heartbeats"}
 
 func (s *Server) newLease() (*lease, error) {
-	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, answers: newAnswers()}
+	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, answers: answers{calls: map[string]*call{}}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
@@ -204,31 +204,33 @@ func (l *lease) remove(ctx context.Context) {
 		delete(l.s.leases, l.id)
 	}()
 	l.starting.Wait()
+	var all sync.WaitGroup
+	all.Go(func() { endAll(ctx, l, "session", l.sessions) })
+	all.Go(func() { endAll(ctx, l, "evaluation", l.runs) })
+	all.Wait() // they remove their own sandboxes
+	endAll(ctx, l, "sandbox", l.boxes)
 	l.mu.Lock()
-	sessions, runs := maps.Clone(l.sessions), maps.Clone(l.runs) // requests that still run may remove some
+	left := len(l.boxes)
+	clear(l.boxes)
+	l.mu.Unlock()
+	for range left { // sandboxes that could not be removed
+		l.s.uncount()
+	}
+}
+
+// endAll ends all sandboxes, sessions or evaluations of an ended lease at the same time.
+func endAll[T interface {
+	end(ctx context.Context) error
+}](ctx context.Context, l *lease, what string, owned map[string]T) {
+	l.mu.Lock()
+	owned = maps.Clone(owned) // requests that still run may remove some
 	l.mu.Unlock()
 	var all sync.WaitGroup
-	for _, o := range sessions {
+	for id, one := range owned {
 		all.Go(func() {
-			if err := o.Close(ctx); err != nil {
-				l.s.opts.Logger.Warn("a session of an ended lease was not closed", "session", o.id, "error", err)
+			if err := one.end(ctx); err != nil {
+				l.s.opts.Logger.Warn("a "+what+" of an ended lease was not removed", what, id, "error", err)
 			}
-		})
-	}
-	for _, e := range runs {
-		all.Go(e.stop)
-	}
-	all.Wait() // they remove their own sandboxes
-	l.mu.Lock()
-	boxes := l.boxes
-	l.boxes = map[string]*held{}
-	l.mu.Unlock()
-	for _, h := range boxes {
-		all.Go(func() {
-			if err := h.close(ctx); err != nil {
-				l.s.opts.Logger.Warn("a sandbox of an ended lease was not removed", "sandbox", h.id, "error", err)
-			}
-			l.s.uncount()
 		})
 	}
 	all.Wait()
@@ -337,7 +339,7 @@ func (s *Server) registerLeases() {
 			return nil, err
 		}
 		heartbeat := api.Event{Type: api.EventHeartbeat}
-		return follow(ctx, l, heartbeat, func(ctx context.Context, send func(any)) {
+		return follow(ctx, l.life, heartbeat, func(ctx context.Context, send func(any)) {
 			defer release()
 			send(heartbeat)
 			<-ctx.Done()

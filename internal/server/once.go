@@ -48,8 +48,6 @@ type forget struct {
 	at  time.Time
 }
 
-func newAnswers() answers { return answers{calls: map[string]*call{}} }
-
 var keyRest = regexp.MustCompile(`^-[A-Za-z0-9_-]{1,100}$`)
 
 // checkKey checks that a key belongs to the lease.
@@ -75,7 +73,7 @@ var (
 //nolint:contextcheck // with a key, a request outlives its connection
 func once[T any](ctx context.Context, l *lease, key string, body []byte, run func(context.Context, *call) (*T, error)) (*output[*T], error) {
 	if key == "" {
-		ctx, cancel := l.within(ctx)
+		ctx, cancel := within(ctx, l.life)
 		defer cancel()
 		got, err := run(ctx, &call{})
 		return &output[*T]{got}, l.whole(err)
@@ -142,10 +140,10 @@ func wait(ctx context.Context, op string, done <-chan struct{}) error {
 	}
 }
 
-// within returns a context that ends with ctx and with the lease.
-func (l *lease) within(ctx context.Context) (context.Context, func()) {
+// within returns a context that ends with ctx and with life.
+func within(ctx, life context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -228,7 +226,7 @@ func (l *lease) received(keys []string) {
 	now := time.Now()
 	for _, key := range keys {
 		c := l.calls[key]
-		if c == nil || !ended(c) || c.err == nil && c.answer == nil {
+		if c == nil || c.err == nil && c.answer == nil { // it is unknown, runs, or was acknowledged before
 			continue
 		}
 		l.drop(c)
@@ -240,15 +238,6 @@ func (l *lease) received(keys []string) {
 	}
 	for len(l.held) > 0 && l.held[0].answer == nil {
 		l.held = l.held[1:]
-	}
-}
-
-func ended(c *call) bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -271,33 +271,25 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	return piece{}, end, s.changed
 }
 
-// send sends the output from offsets on, and the end. It returns when that is sent, or the connection or ctx has ended.
-func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send func(any) error) {
+// send sends the output from offsets on, and the end. It returns when that is sent, or ctx has ended.
+func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send func(any)) {
 	r := s.attach()
 	defer s.detach(r)
-	for {
+	for ctx.Err() == nil {
 		p, end, changed := s.take(r)
 		switch {
 		case p.data != nil:
 			skip := min(max(from[p.stream]-p.offset, 0), int64(len(p.data)))
-			if p.data = p.data[skip:]; len(p.data) == 0 {
-				continue
-			}
-			if send(api.Event{Type: api.EventOutput, Stream: p.stream.String(), Offset: p.offset + skip, Data: p.data}) != nil {
-				return
+			if p.data = p.data[skip:]; len(p.data) > 0 {
+				send(api.Event{Type: api.EventOutput, Stream: p.stream.String(), Offset: p.offset + skip, Data: p.data})
 			}
 		case end != nil:
-			_ = send(end) // the client may be gone
+			send(end)
 			return
 		default:
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return
-			case <-time.After(beat):
-				if send(api.Event{Type: api.EventHeartbeat}) != nil {
-					return
-				}
 			}
 		}
 	}

@@ -316,7 +316,7 @@ func (s *Server) registerRuntimes(all string) {
 		if err != nil {
 			return nil, err
 		}
-		return follow(ctx, l, api.SessionEvent{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+		return follow(ctx, l.life, api.SessionEvent{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			defer leave()
 			for ev, err := range r.Stream(ctx, in.Body.Options()) {
 				send(sessionEvent(ev, err))
