@@ -66,7 +66,7 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 	if err != nil {
 		return nil, err
 	}
-	return start(ctx, l, i.Key, i.RawBody, func(context.Context) (*process, error) {
+	return startOnce(ctx, l, i.Key, i.RawBody, func(context.Context) (*process, error) {
 		leave, err := s.enterCommand()
 		if err != nil {
 			return nil, err
@@ -105,6 +105,12 @@ func (o Of) find(ctx context.Context, l *lease) (*process, error) {
 	return h.process(o.Process)
 }
 
+type followInput struct {
+	Of
+	Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
+	Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
+}
+
 type processList struct {
 	Processes []*api.Process `json:"processes"`
 }
@@ -120,17 +126,12 @@ func (s *Server) registerCommands() {
 		}
 		return &output[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, describe[Of]())
+	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, describing[Of]())
 	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, _ *Of) (*output[*fumehood.Result], error) {
 		res, err := p.Wait(ctx)
 		return &output[*fumehood.Result]{res}, err
 	}))
-	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, _ *lease, p *process, i *struct {
-		Of
-		Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
-		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
-	},
-	) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, _ *lease, p *process, i *followInput) (*huma.StreamResponse, error) {
 		return follow(ctx, ctx, api.Event{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil

@@ -46,17 +46,12 @@ func newEvaluation(l *lease) (*evaluation, error) {
 	return &evaluation{l: l, id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id}}, nil
 }
 
-// stop cancels the evaluation and waits for its end.
-func (e *evaluation) stop() {
+// end cancels the evaluation, waits for its end and forgets it. Who still follows it gets no further events.
+func (e *evaluation) end(context.Context) error {
 	e.cancel()
 	<-e.ended
-	_ = e.events.Close() // nothing reads it any more
-}
-
-// end is stop for a request. It forgets the evaluation.
-func (e *evaluation) end(context.Context) error {
-	e.stop()
 	disown(e.l, e.l.runs, e.id)
+	_ = e.events.Close() // another request may have closed it
 	return nil
 }
 
@@ -217,7 +212,7 @@ func (s *Server) registerEvaluations() {
 		Body api.EvaluationOptions
 	},
 	) (*output[*api.Evaluation], error) {
-		return start(ctx, l, in.Key, in.RawBody, func(context.Context) (*evaluation, error) {
+		return startOnce(ctx, l, in.Key, in.RawBody, func(context.Context) (*evaluation, error) {
 			return s.evaluate(l, &in.Body) //nolint:contextcheck // it outlives the request
 		})
 	}))
@@ -227,7 +222,7 @@ func (s *Server) registerEvaluations() {
 	register(s, op{http.MethodGet, all, "list-evaluations", "List the lease's evaluations", "Evaluations"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[evaluationList], error) {
 		return &output[evaluationList]{evaluationList{list(l, l.runs)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, describe[Evaluated]())
+	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, describing[Evaluated]())
 	registerStream(s, op{http.MethodGet, one + "/events", "follow-evaluation", "Follow the events of an evaluation, from one on, to its end. Each line is an event", "Evaluations"}, typeLines, api.EvalEvent{}, on(func(ctx context.Context, l *lease, e *evaluation, in *struct {
 		Evaluated
 		From int `query:"from" minimum:"0" doc:"number of events to skip; heartbeats are not counted"`
@@ -244,7 +239,7 @@ func (s *Server) registerEvaluations() {
 		}), nil
 	}))
 	registerStream(s, op{http.MethodGet, one + "/results", "read-results", "Read the results that are recorded so far, also those of a resumed run. Each line is a result, or the last one an error", "Evaluations"}, typeLines, recorded{}, on(readResults))
-	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, end[Evaluated]())
+	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, ending[Evaluated]())
 }
 
 // recorded is a line of results.

@@ -291,15 +291,15 @@ func on[T any, I about[T], O any](f func(context.Context, *lease, T, *I) (*O, er
 	})
 }
 
-// describe makes a handler that describes what the request's path names.
-func describe[I about[T], T interface{ describe() *A }, A any]() func(context.Context, *I) (*output[*A], error) {
+// describing makes a handler that describes what the request's path names.
+func describing[I about[T], T interface{ describe() *A }, A any]() func(context.Context, *I) (*output[*A], error) {
 	return on(func(_ context.Context, _ *lease, found T, _ *I) (*output[*A], error) {
 		return &output[*A]{found.describe()}, nil
 	})
 }
 
-// end makes a handler that ends what the request's path names.
-func end[I about[T], T interface {
+// ending makes a handler that ends what the request's path names.
+func ending[I about[T], T interface {
 	end(ctx context.Context) error
 }]() func(context.Context, *I) (*struct{}, error) {
 	return on(func(ctx context.Context, _ *lease, found T, _ *I) (*struct{}, error) {

@@ -104,8 +104,8 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	return &output[*T]{got}, nil
 }
 
-// start is once for a request that starts something, which the key's cancellation ends.
-func start[T interface {
+// startOnce is once for a request that starts something, which the key's cancellation ends.
+func startOnce[T interface {
 	describe() *A
 	end(ctx context.Context) error
 }, A any](ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (T, error)) (*output[*A], error) {

@@ -110,7 +110,6 @@ type stream struct {
 	size    int // bytes of pieces
 	added   int // bytes of all pieces since the start
 	taken   int // bytes of all pieces that the last reader had taken when it left
-	next    map[fumehood.Stream]int64
 	readers map[*reader]bool
 	left    time.Time // when the last reader left, or the command started
 	// patience is how long a full window then blocks the command.
@@ -132,7 +131,7 @@ type reader struct {
 }
 
 func newStream(patience time.Duration) *stream {
-	return &stream{patience: patience, changed: make(chan struct{}), next: map[fumehood.Stream]int64{}, readers: map[*reader]bool{}, left: time.Now()}
+	return &stream{patience: patience, changed: make(chan struct{}), readers: map[*reader]bool{}, left: time.Now()}
 }
 
 // notify wakes all who wait. The caller has the lock.
@@ -166,6 +165,7 @@ func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
 		s.end(res, err)
 		return
 	}
+	next := map[fumehood.Stream]int64{} // offsets
 	for ev, err := range p.Events() {
 		switch {
 		case err != nil:
@@ -173,16 +173,12 @@ func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
 		case ev.Result != nil:
 			s.end(ev.Result, nil)
 		default:
-			s.add(ev.Stream, s.position(ev.Stream)+ev.Skipped, ev.Data, true)
+			offset := next[ev.Stream] + ev.Skipped
+			next[ev.Stream] = offset + int64(len(ev.Data))
+			s.add(ev.Stream, offset, ev.Data, true)
 		}
 	}
 	s.end(nil, &fumehood.Error{Op: "follow command", Class: fumehood.ErrInfrastructure, Err: errors.New("its events ended without an end")}) // if it has none yet
-}
-
-func (s *stream) position(from fumehood.Stream) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.next[from]
 }
 
 func (s *stream) end(res *fumehood.Result, err error) {
@@ -196,12 +192,11 @@ func (s *stream) end(res *fumehood.Result, err error) {
 
 // add adds output. If block is set, it waits for readers.
 func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.next[from] = offset + int64(len(data))
 	if len(data) == 0 {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for block && s.waiting() > 0 && s.waiting()+len(data) > window {
 		changed, wait := s.changed, min(beat, s.patience)
 		s.mu.Unlock()

@@ -277,7 +277,7 @@ func (s *Server) registerSandboxes() {
 		if err := s.permitted(in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
-		return start(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*held, error) {
+		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*held, error) {
 			return s.create(ctx, l, in.Body)
 		})
 	}))
@@ -285,7 +285,7 @@ func (s *Server) registerSandboxes() {
 		all, err := s.list(ctx, l)
 		return &output[sandboxes]{sandboxes{all}}, err
 	}))
-	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, describe[At]())
+	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, describing[At]())
 	register(s, op{http.MethodPost, one + "/renew", "renew-sandbox", "Set when a kept sandbox expires: ttl_ms from now, but never earlier than before", "Sandboxes"}, on(func(ctx context.Context, _ *lease, h *held, in *struct {
 		At
 		Body struct {
@@ -296,7 +296,7 @@ func (s *Server) registerSandboxes() {
 		err := h.renew(ctx, api.Duration(in.Body.TTL))
 		return &output[*api.Sandbox]{h.describe()}, err
 	}))
-	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, end[At]())
+	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, ending[At]())
 	register(s, op{http.MethodGet, one + "/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, _ *In) (*output[fumehood.Connection], error) {
 		c, err := svc.Connection(ctx)
 		return &output[fumehood.Connection]{c}, err

@@ -135,7 +135,6 @@ func (s *Server) register() {
 	s.registerImages()
 	s.registerSessions()
 	s.registerEvaluations()
-	complete(s.api.OpenAPI())
 }
 
 const (

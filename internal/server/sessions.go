@@ -161,7 +161,7 @@ func (s *Server) registerSessions() {
 		Body api.SessionOptions
 	},
 	) (*output[*api.Session], error) {
-		return start(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*openSession, error) {
+		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*openSession, error) {
 			return s.openSession(ctx, l, &in.Body)
 		})
 	}))
@@ -171,7 +171,7 @@ func (s *Server) registerSessions() {
 	register(s, op{http.MethodGet, all, "list-sessions", "List the lease's sessions", "Sessions"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[sessionList], error) {
 		return &output[sessionList]{sessionList{list(l, l.sessions)}}, nil
 	}))
-	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, end[Sessioned]())
+	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, ending[Sessioned]())
 	register(s, op{http.MethodPost, one + "/reset", "reset-session", "Restore the workspace from the last checkpoint, or from the start", "Sessions"}, on(func(ctx context.Context, _ *lease, o *openSession, _ *struct {
 		Sessioned
 		Body struct{}
@@ -208,10 +208,7 @@ func (s *Server) registerSessions() {
 			return nil, &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrUnavailable, Err: errors.New("the session has no such checkpoint")}
 		}
 		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		return download(typeBytes, file, -1, nil)
+		return download(typeBytes, file, -1, err)
 	}))
 	type globs struct {
 		Globs []string `json:"globs" minItems:"1"`
@@ -260,7 +257,7 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 			return nil, err
 		}
 	}
-	return start(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*runtime, error) {
+	return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*runtime, error) {
 		spawned, err := o.Spawn(ctx, opts)
 		if err != nil {
 			return nil, err
@@ -276,7 +273,7 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 func (s *Server) registerRuntimes(all string) {
 	one := all + "/{runtime}"
 	register(s, op{http.MethodPost, all, "spawn-runtime", "Start a container over the workspace, which runs one command at a time", "Sessions"}, on(s.spawn))
-	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, describe[Runs]())
+	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, describing[Runs]())
 	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, on(func(ctx context.Context, _ *lease, r *runtime, in *struct {
 		Runs
 		Kill bool `query:"kill" doc:"do not download an uploaded workspace first"`
