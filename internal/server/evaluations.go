@@ -51,7 +51,9 @@ func (e *evaluation) end(context.Context) error {
 	e.cancel()
 	<-e.ended
 	disown(e.l, e.l.runs, e.id)
-	_ = e.events.Close() // another request may have closed it
+	if err := e.events.Close(); !errors.Is(err, os.ErrClosed) { // by another request
+		return err
+	}
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			if p != nil {
 				answer.status = cmp.Or(answer.status, http.StatusInternalServerError)
 			}
-			if p != nil && p != http.ErrAbortHandler && !answer.broken { // huma panics when it cannot write an answer
+			if err, _ := p.(error); p != nil && !errors.Is(err, http.ErrAbortHandler) && !answer.broken { // huma panics when it cannot write an answer
 				s.opts.Logger.Error("a request panicked", "method", r.Method, "route", inner.Pattern, "panic", p, "stack", string(debug.Stack()))
 			}
 			s.metrics.request(answer.status)
