@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -13,11 +14,23 @@ import (
 	"github.com/fumehood/fumehood/api"
 )
 
+// enter adds one to a number, unless that is at its limit.
+func enter(n *atomic.Int64, most int) bool {
+	for {
+		was := n.Load()
+		if was >= int64(most) {
+			return false
+		}
+		if n.CompareAndSwap(was, was+1) {
+			return true
+		}
+	}
+}
+
 // enterCommand counts a command that is about to run. leave must be called at its end.
 func (s *Server) enterCommand() (leave func(), err error) {
-	if n := s.commands.Add(1); n > int64(s.opts.Limits.Commands) {
-		s.commands.Add(-1)
-		return nil, &fumehood.Error{Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", n-1), Hint: "run fewer at a time, or start the server with a higher --max-commands"}
+	if !enter(&s.commands, s.opts.Limits.Commands) {
+		return nil, &fumehood.Error{Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", s.opts.Limits.Commands), Hint: "run fewer at a time, or start the server with a higher --max-commands"}
 	}
 	return func() { s.commands.Add(-1) }, nil
 }

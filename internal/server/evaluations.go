@@ -152,7 +152,7 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 		go func() {
 			defer close(e.ended)
 			defer cancel()
-			_, err := eval.Run(ctx, o.Task, s.evalOptions(l, e, o))
+			_, err := eval.Run(ctx, o.Task, s.evalOptions(e, o))
 			if err := e.finish(err); err != nil {
 				s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.id, "error", err)
 			}
@@ -162,13 +162,13 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 }
 
 // evalOptions returns the options of an evaluation, which adds its events to e.
-func (s *Server) evalOptions(l *lease, e *evaluation, o *api.EvaluationOptions) eval.Options {
+func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Options {
 	return eval.Options{
 		Open: func(ctx context.Context, name string) (fumehood.Provider, error) {
 			if name != s.opts.Provider {
 				return nil, bad("the task has the provider %s, and this server %s", name, s.opts.Provider)
 			}
-			return s.leased(ctx, l, nil)
+			return s.leased(ctx, e.l, nil)
 		},
 		AllowLocal: s.opts.Provider == spec.TypeLocal, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
 		Runs: o.Runs, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs,

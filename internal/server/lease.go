@@ -210,12 +210,9 @@ func (l *lease) remove(ctx context.Context) {
 	all.Wait() // they remove their own sandboxes
 	endAll(ctx, l, "sandbox", l.boxes)
 	l.mu.Lock()
-	left := len(l.boxes)
+	defer l.mu.Unlock()
+	l.s.sandboxes.Add(-int64(len(l.boxes))) // those that could not be removed
 	clear(l.boxes)
-	l.mu.Unlock()
-	for range left { // sandboxes that could not be removed
-		l.s.uncount()
-	}
 }
 
 // endAll ends all sandboxes, sessions or evaluations of an ended lease at the same time.

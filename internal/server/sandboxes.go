@@ -69,11 +69,10 @@ func (h *held) end(ctx context.Context) error {
 		return nil
 	}
 	h.l.mu.Lock()
-	_, was := h.l.boxes[h.id]
-	delete(h.l.boxes, h.id)
-	h.l.mu.Unlock()
-	if was { // else the lease's end counts it
-		h.s.uncount()
+	defer h.l.mu.Unlock()
+	if h.l.boxes[h.id] != nil { // else the lease's end counts it
+		delete(h.l.boxes, h.id)
+		h.s.sandboxes.Add(-1)
 	}
 	return nil
 }
@@ -93,23 +92,6 @@ func (h *held) service(name, user string) (fumehood.Service, error) {
 	return svc, nil
 }
 
-// count counts a sandbox that is about to start.
-func (s *Server) count() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sandboxes >= s.opts.Limits.Sandboxes {
-		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.sandboxes), Hint: "remove some, or start the server with a higher --max-sandboxes"}
-	}
-	s.sandboxes++
-	return nil
-}
-
-func (s *Server) uncount() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sandboxes--
-}
-
 // create starts a sandbox for a lease.
 func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*held, error) {
 	done, err := l.start()
@@ -117,13 +99,13 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 		return nil, err
 	}
 	defer done()
-	if err := s.count(); err != nil {
-		return nil, err
+	if !enter(&s.sandboxes, s.opts.Limits.Sandboxes) {
+		return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.opts.Limits.Sandboxes), Hint: "remove some, or start the server with a higher --max-sandboxes"}
 	}
 	counted := false
 	defer func() {
 		if !counted {
-			s.uncount()
+			s.sandboxes.Add(-1)
 		}
 	}()
 	p, err := s.provider(ctx)

@@ -84,7 +84,7 @@ type Server struct {
 	mu        sync.Mutex
 	leases    map[string]*lease
 	kept      map[string]*held // kept sandboxes, which outlive leases
-	sandboxes int              // started or being started
+	sandboxes atomic.Int64     // started or being started
 	commands  atomic.Int64     // running
 	reports   reports
 	bodies    *semaphore.Weighted // bytes of large bodies
