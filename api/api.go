@@ -215,8 +215,8 @@ func FileInfoOf(f fumehood.FileInfo) FileInfo {
 	return info
 }
 
-// Mode returns permission, set-id and sticky bits as package io/fs has them. Other bits are dropped: the schema of every
-// mode excludes them.
+// Mode returns permission, set-id and sticky bits as package io/fs has them. Other bits are dropped: the schemas of all
+// modes exclude them.
 func Mode(mode int) fs.FileMode {
 	return (&tar.Header{Mode: int64(mode & 0o7777)}).FileInfo().Mode()
 }

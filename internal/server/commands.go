@@ -30,7 +30,10 @@ func enter(n *atomic.Int64, most int) bool {
 // enterCommand counts a command that is about to run. leave must be called at its end.
 func (s *Server) enterCommand() (leave func(), err error) {
 	if !enter(&s.commands, s.opts.Limits.Commands) {
-		return nil, &fumehood.Error{Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", s.opts.Limits.Commands), Hint: "run fewer at a time, or start the server with a higher --max-commands"}
+		return nil, &fumehood.Error{
+			Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", s.opts.Limits.Commands),
+			Hint: "run fewer at a time, or start the server with a higher --max-commands",
+		}
 	}
 	return func() { s.commands.Add(-1) }, nil
 }

@@ -20,6 +20,9 @@ type errorAnswer struct {
 	Body   api.Error `json:"error"`
 }
 
+// opRead is the operation of errors about what a client sent.
+const opRead = "read request"
+
 func newAnswer(status int, code fumehood.Code, op, message string) *errorAnswer {
 	return &errorAnswer{status: status, Body: api.Error{Code: code, Op: op, Message: message}}
 }
@@ -54,7 +57,7 @@ func failed(err error) error {
 
 // bad returns an error about a request.
 func bad(format string, a ...any) error {
-	return &fumehood.Error{Op: "read request", Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Op: opRead, Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
 // unauthorized returns an error about a request that is not allowed, and how the user may allow it.
@@ -76,7 +79,7 @@ func stale(why string) error {
 // variable for this.
 var setErrors = sync.OnceFunc(func() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
-		e := api.Error{Code: fumehood.CodeConfig, Op: "read request", Message: message}
+		e := api.Error{Code: fumehood.CodeConfig, Op: opRead, Message: message}
 		if message == "cannot read request body" { // the client's connection or coding broke
 			status = http.StatusBadRequest
 		}

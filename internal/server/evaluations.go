@@ -43,7 +43,9 @@ func newEvaluation(l *lease) (*evaluation, error) {
 		return nil, errors.Join(err, events.Close())
 	}
 	id := random(6)
-	return &evaluation{l: l, id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id}}, nil
+	return &evaluation{
+		l: l, id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id},
+	}, nil
 }
 
 // end cancels the evaluation, waits for its end and forgets it. Who still follows it gets no further events.

@@ -196,8 +196,8 @@ func (c *served) breaks(fault func()) {
 	}
 }
 
-// A handler that panics breaks its own connection only. It is logged, and leaves nothing that is held or counted. A repeat
-// of its request does not wait.
+// A handler that panics breaks its own connection only. It is logged, and leaves nothing that is held or counted. A
+// repeat of its request does not wait.
 func TestServer_panic(t *testing.T) {
 	t.Parallel()
 	var log logged

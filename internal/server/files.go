@@ -217,7 +217,7 @@ func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInpu
 func sent(err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return &fumehood.Error{Op: "read request", Class: fumehood.ErrTooLarge, Err: large, Hint: "send less, or start the server with a higher --max-upload"}
+		return &fumehood.Error{Op: opRead, Class: fumehood.ErrTooLarge, Err: large, Hint: "send less, or start the server with a higher --max-upload"}
 	}
 	return err
 }

@@ -49,16 +49,19 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		began, inner := time.Now(), r
 		answer := &answer{ResponseWriter: w, control: http.NewResponseController(w), silence: s.opts.silence}
 		defer func() { //nolint:contextcheck // it has the request's
+			about := []any{"method", r.Method, "route", inner.Pattern}
 			p := recover()
 			if p != nil {
 				answer.status = cmp.Or(answer.status, http.StatusInternalServerError)
-			}
-			if err, _ := p.(error); p != nil && !errors.Is(err, http.ErrAbortHandler) && !answer.broken { // huma panics when it cannot write an answer
-				s.opts.Logger.Error("a request panicked", "method", r.Method, "route", inner.Pattern, "panic", p, "stack", string(debug.Stack()))
+				err, _ := p.(error)
+				if !errors.Is(err, http.ErrAbortHandler) && !answer.broken { // huma panics when it cannot write an answer
+					s.opts.Logger.Error("a request panicked", append(about, "panic", p, "stack", string(debug.Stack()))...)
+				}
 			}
 			s.metrics.request(answer.status)
 			// The path has names of sandboxes and leases, which are secrets, and the query paths of files.
-			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request", "method", r.Method, "route", inner.Pattern, "status", answer.status, "took", time.Since(began), "sent", answer.sent)
+			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request",
+				append(about, "status", answer.status, "took", time.Since(began), "sent", answer.sent)...)
 			if p != nil {
 				panic(p) //nolint:forbidigo // package net/http breaks the connection
 			}
@@ -96,15 +99,18 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // admit returns why a request is refused, or nil. release must be called when it has been answered.
 func (s *Server) admit(r *http.Request, most int64) (release func(), f *errorAnswer) {
 	release = func() {}
+	refuse := func(status int, message string) *errorAnswer {
+		return newAnswer(status, fumehood.CodePermission, "check request", message)
+	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
 	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)): // DNS rebinding
-		f = newAnswer(http.StatusMisdirectedRequest, fumehood.CodePermission, "check request", "the header Host names another server")
+		f = refuse(http.StatusMisdirectedRequest, "the header Host names another server")
 	case r.Header.Get("Origin") != "", site != "" && site != "none":
-		f = newAnswer(http.StatusForbidden, fumehood.CodePermission, "check request", "requests of web pages are refused")
+		f = refuse(http.StatusForbidden, "requests of web pages are refused")
 	case s.opts.Token != "" && !s.authorized(r.Header.Get("Authorization")):
-		f = newAnswer(http.StatusUnauthorized, fumehood.CodePermission, "check request", "the bearer token is missing or wrong")
+		f = refuse(http.StatusUnauthorized, "the bearer token is missing or wrong")
 	case r.ContentLength > most:
-		f = newAnswer(http.StatusRequestEntityTooLarge, fumehood.CodeTooLarge, "read request", "the request's body is too large")
+		f = newAnswer(http.StatusRequestEntityTooLarge, fumehood.CodeTooLarge, opRead, "the request's body is too large")
 	}
 	size := r.ContentLength
 	if size < 0 {
@@ -116,7 +122,8 @@ func (s *Server) admit(r *http.Request, most int64) (release func(), f *errorAns
 	wait, cancel := context.WithTimeout(r.Context(), s.opts.silence)
 	defer cancel()
 	if err := s.bodies.Acquire(wait, size); err != nil {
-		return release, newAnswer(http.StatusTooManyRequests, fumehood.CodeLimit, "read request", "the requests that are being answered have too many bytes")
+		const why = "the requests that are being answered have too many bytes"
+		return release, newAnswer(http.StatusTooManyRequests, fumehood.CodeLimit, opRead, why)
 	}
 	return func() { s.bodies.Release(size) }, nil
 }

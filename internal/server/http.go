@@ -64,7 +64,9 @@ func (s *Server) operation(o op) huma.Operation {
 
 // follow answers with a stream of JSON values that produce sends, and with heartbeats while it sends none. The context of
 // produce ends with ctx, with life, and when a value cannot be sent.
-func follow(ctx, life context.Context, heartbeat any, produce func(ctx context.Context, send func(any))) *huma.StreamResponse {
+func follow(
+	ctx, life context.Context, heartbeat any, produce func(ctx context.Context, send func(any)),
+) *huma.StreamResponse {
 	return lines(func(send func(any) error) {
 		ctx, cancel := within(ctx, life)
 		silent := time.NewTicker(beat)

@@ -74,7 +74,9 @@ func (s *Server) registerImages() {
 }
 
 // prepare prepares images, and sends the steps.
-func (s *Server) prepare(ctx context.Context, p provider.Preparer, spec fumehood.Spec, send func(any)) (map[string]string, error) {
+func (s *Server) prepare(
+	ctx context.Context, p provider.Preparer, spec fumehood.Spec, send func(any),
+) (map[string]string, error) {
 	steps, stop := s.reports.receive(spec.Image)
 	var sending sync.WaitGroup
 	defer sending.Wait()

@@ -50,7 +50,10 @@ type lease struct {
 var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCanceled, Err: context.Canceled, Hint: "hold the lease by a connection or heartbeats"}
 
 func (s *Server) newLease() (*lease, error) {
-	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, answers: answers{calls: map[string]*call{}}}
+	l := &lease{
+		s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), answers: answers{calls: map[string]*call{}},
+		boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{},
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
@@ -138,8 +141,8 @@ func (l *lease) start() (done func(), err error) {
 	return l.starting.Done, nil
 }
 
-// own opens a session or starts an evaluation, of which the lease may have as many as sandboxes, and adds it to all, which
-// is sessions or runs.
+// own opens a session or starts an evaluation, of which the lease may have as many as sandboxes, and adds it to all,
+// which is sessions or runs.
 func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, err error)) (*T, error) {
 	done, err := l.start()
 	if err != nil {
@@ -149,7 +152,10 @@ func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, 
 	l.mu.Lock()
 	if n := len(l.sessions) + len(l.runs) + l.opening; n >= l.s.opts.Limits.Sandboxes {
 		l.mu.Unlock()
-		return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n), Hint: "close some, or start the server with a higher --max-sandboxes"}
+		return nil, &fumehood.Error{
+			Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n),
+			Hint: "close some, or start the server with a higher --max-sandboxes",
+		}
 	}
 	l.opening++
 	l.mu.Unlock()
@@ -278,7 +284,9 @@ type about[T any] interface {
 }
 
 // on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
-func on[T any, I about[T], O any](f func(context.Context, *lease, T, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+func on[T any, I about[T], O any](
+	f func(context.Context, *lease, T, *I) (*O, error),
+) func(context.Context, *I) (*O, error) {
 	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
 		found, err := (*in).find(ctx, l)
 		if err != nil {

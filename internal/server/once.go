@@ -62,8 +62,10 @@ func (l *lease) checkKey(key string) error {
 }
 
 var (
-	errNotAgain = newAnswer(http.StatusGone, api.CodeStale, "repeat request", "the request has run, and its answer is no longer held; it does not run again")
-	errPanicked = newAnswer(http.StatusInternalServerError, fumehood.CodeInfrastructure, "run request", "a defect of the server ended the request: see the server's log")
+	errNotAgain = newAnswer(http.StatusGone, api.CodeStale, "repeat request",
+		"the request has run, and its answer is no longer held; it does not run again")
+	errPanicked = newAnswer(http.StatusInternalServerError, fumehood.CodeInfrastructure, "run request",
+		"a defect of the server ended the request: see the server's log")
 )
 
 // once runs a request. With a key, the same request runs once: a repeat waits for the first one's end and gets its
@@ -108,7 +110,9 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 func startOnce[T interface {
 	describe() *A
 	end(ctx context.Context) error
-}, A any](ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (T, error)) (*output[*A], error) {
+}, A any](
+	ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (T, error),
+) (*output[*A], error) {
 	return once(ctx, l, key, body, func(ctx context.Context, c *call) (*A, error) {
 		started, err := run(ctx)
 		if err != nil {
@@ -161,7 +165,8 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 	defer l.mu.Unlock()
 	if c := l.calls[key]; c != nil {
 		if none := [sha256.Size]byte{}; c.print != print && c.print != none && print != none { // none is a cancellation
-			return nil, nil, newAnswer(http.StatusUnprocessableEntity, fumehood.CodeConfig, "repeat request", "the key was used for another request")
+			const why = "the key was used for another request"
+			return nil, nil, newAnswer(http.StatusUnprocessableEntity, fumehood.CodeConfig, "repeat request", why)
 		}
 		return c, nil, nil
 	}

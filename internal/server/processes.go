@@ -294,7 +294,7 @@ func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send 
 func checkCaps(stdout, stderr int64) error {
 	const most = 64 << 20
 	if stdout > most || stderr > most {
-		return &fumehood.Error{Op: "read request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a result keeps at most %d bytes of a stream", most), Hint: "write to a file, or follow the events"}
+		return &fumehood.Error{Op: opRead, Class: fumehood.ErrLimit, Err: fmt.Errorf("a result keeps at most %d bytes of a stream", most), Hint: "write to a file, or follow the events"}
 	}
 	return nil
 }

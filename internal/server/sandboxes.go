@@ -100,7 +100,10 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	}
 	defer done()
 	if !enter(&s.sandboxes, s.opts.Limits.Sandboxes) {
-		return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.opts.Limits.Sandboxes), Hint: "remove some, or start the server with a higher --max-sandboxes"}
+		return nil, &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.opts.Limits.Sandboxes),
+			Hint: "remove some, or start the server with a higher --max-sandboxes",
+		}
 	}
 	counted := false
 	defer func() {
@@ -159,7 +162,10 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	}
 	sb, err := opener.Open(ctx, id)
 	if errors.Is(err, fumehood.ErrConfig) {
-		return nil, &fumehood.Error{Op: "find sandbox " + id, Class: fumehood.ErrUnavailable, Err: errors.New("neither the lease nor this user has a sandbox with this name")}
+		return nil, &fumehood.Error{
+			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable,
+			Err: errors.New("neither the lease nor this user has a sandbox with this name"),
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -99,7 +99,10 @@ func New(ctx context.Context, opts Options) *Server {
 	opts.Limits = opts.Limits.withDefaults()
 	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
 	opts.held, opts.bodies = cmp.Or(opts.held, maxHeld), max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
-	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}, reports: reports{all: map[chan api.Progress]string{}}, bodies: semaphore.NewWeighted(opts.bodies)}
+	s := &Server{
+		opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{},
+		reports: reports{all: map[chan api.Progress]string{}}, bodies: semaphore.NewWeighted(opts.bodies),
+	}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.life, s.stop = life, func() { stop(errLeaseEnded) }
 	mux := http.NewServeMux()
@@ -108,7 +111,8 @@ func New(ctx context.Context, opts Options) *Server {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, newAnswer(http.StatusNotFound, fumehood.CodeNotFound, "", "no such path of the API, or not with the method "+r.Method))
+		why := "no such path of the API, or not with the method " + r.Method
+		fail(w, newAnswer(http.StatusNotFound, fumehood.CodeNotFound, "", why))
 	})
 	s.handler = s.guard(mux)
 	return s
