@@ -3,6 +3,7 @@
 package api
 
 import (
+	"archive/tar"
 	"errors"
 	"io/fs"
 	"time"
@@ -214,16 +215,8 @@ func FileInfoOf(f fumehood.FileInfo) FileInfo {
 	return info
 }
 
-// Mode returns permission, set-id and sticky bits as package io/fs has them. Other bits are an error.
-func Mode(mode int) (fs.FileMode, error) {
-	if mode < 0 || mode > 0o7777 {
-		return 0, &fumehood.Error{Op: "read request", Class: fumehood.ErrConfig, Err: errors.New("a mode is not from 0 to 07777 (4095)")}
-	}
-	m := fs.FileMode(mode & 0o777)
-	for bit, is := range map[int]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
-		if mode&bit != 0 {
-			m |= is
-		}
-	}
-	return m, nil
+// Mode returns permission, set-id and sticky bits as package io/fs has them. Other bits are dropped: the schemas of all
+// modes exclude them.
+func Mode(mode int) fs.FileMode {
+	return (&tar.Header{Mode: int64(mode & 0o7777)}).FileInfo().Mode()
 }

@@ -58,15 +58,11 @@ func (o *SessionOptions) Options() (session.Options, error) {
 	}
 	opts.Assets = []map[string]spec.Asset{assets}
 	for _, in := range o.Inputs {
-		mode, err := Mode(in.Mode)
-		if err != nil {
-			return opts, err
-		}
 		content := in.Content
 		if content == nil {
 			content = []byte{}
 		}
-		opts.Inputs = append(opts.Inputs, workspace.Input{Path: in.Path, Content: content, Mode: mode})
+		opts.Inputs = append(opts.Inputs, workspace.Input{Path: in.Path, Content: content, Mode: Mode(in.Mode)})
 	}
 	return opts, nil
 }

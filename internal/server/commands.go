@@ -5,9 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
+	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -15,42 +14,56 @@ import (
 	"github.com/fumehood/fumehood/api"
 )
 
+// enter adds one to a number, unless that is at its limit.
+func enter(n *atomic.Int64, most int) bool {
+	for {
+		was := n.Load()
+		if was >= int64(most) {
+			return false
+		}
+		if n.CompareAndSwap(was, was+1) {
+			return true
+		}
+	}
+}
+
 // enterCommand counts a command that is about to run. leave must be called at its end.
 func (s *Server) enterCommand() (leave func(), err error) {
-	if n := s.commands.Add(1); n > int64(s.opts.Limits.Commands) {
-		s.commands.Add(-1)
-		return nil, &fumehood.Error{Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", n-1), Hint: "run fewer at a time, or start the server with a higher --max-commands"}
+	if !enter(&s.commands, s.opts.Limits.Commands) {
+		return nil, &fumehood.Error{
+			Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", s.opts.Limits.Commands),
+			Hint: "run fewer at a time, or start the server with a higher --max-commands",
+		}
 	}
 	return func() { s.commands.Add(-1) }, nil
 }
 
 type commandInput struct {
 	At
-	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	Once
 	Service string `query:"service" doc:"a service of the sandbox; empty means the default one"`
 	User    string `query:"user" doc:"user of the service, unless the command names one"`
 	Body    api.Cmd
-	RawBody []byte
 }
 
-// command returns the command of a request.
-func (i *commandInput) command() (fumehood.Cmd, error) {
+// command returns the command of a request, and the service that runs it.
+func (i *commandInput) command(h *held) (fumehood.Service, fumehood.Cmd, error) {
 	cmd := i.Body.Command()
 	if len(i.Body.Stdin) > 0 {
 		cmd.Stdin = bytes.NewReader(i.Body.Stdin)
 	}
-	return cmd, checkCaps(cmd.StdoutCap, cmd.StderrCap)
+	if err := checkCaps(cmd.StdoutCap, cmd.StderrCap); err != nil {
+		return nil, cmd, err
+	}
+	svc, err := h.service(i.Service, i.User)
+	return svc, cmd, err
 }
 
 func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*fumehood.Result], error) {
-	cmd, err := i.command()
-	if err == nil && (cmd.Detach || cmd.StdinPipe) {
-		err = bad("detach and stdin_pipe are for commands that are started")
+	if i.Body.Detach || i.Body.StdinPipe {
+		return nil, bad("detach and stdin_pipe are for commands that are started")
 	}
-	if err != nil {
-		return nil, err
-	}
-	svc, err := h.service(i.Service, i.User)
+	svc, cmd, err := i.command(h)
 	if err != nil {
 		return nil, err
 	}
@@ -65,33 +78,32 @@ func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*
 }
 
 func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*api.Process], error) {
-	cmd, err := i.command()
+	svc, cmd, err := i.command(h)
 	if err != nil {
 		return nil, err
 	}
-	svc, err := h.service(i.Service, i.User)
-	if err != nil {
-		return nil, err
-	}
-	return once(ctx, l, i.Key, i.RawBody, func(_ context.Context, c *call) (*api.Process, error) {
+	return startOnce(ctx, l, i.Key, i.RawBody, func(context.Context) (*process, error) {
 		leave, err := s.enterCommand()
 		if err != nil {
 			return nil, err
 		}
+		started := false
+		defer func() {
+			if !started {
+				leave()
+			}
+		}()
 		proc, err := svc.Start(l.life, cmd) //nolint:contextcheck // it outlives the request
 		if err != nil {
-			leave()
 			return nil, err
 		}
+		started = true
 		out := newStream(s.opts.grace) // a client that lost its connection may come back
 		go func() {
 			defer leave()
 			out.pump(s.life, proc, cmd.Detach)
 		}()
-		p := h.add(svc.ServiceInfo().Name, proc, out)
-		c.undo = func(ctx context.Context) error { return p.Kill(ctx) }
-		info := p.describe()
-		return &info, nil
+		return h.add(svc.ServiceInfo().Name, proc, out), nil
 	})
 }
 
@@ -109,23 +121,14 @@ func (o Of) find(ctx context.Context, l *lease) (*process, error) {
 	return h.process(o.Process)
 }
 
+type followInput struct {
+	Of
+	Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
+	Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
+}
+
 type processList struct {
-	Processes []api.Process `json:"processes"`
-}
-
-// Reads gives a handler the request's body as a stream.
-type Reads struct {
-	stream io.Reader
-	size   int64 // -1 if unknown
-}
-
-// Resolve implements huma.Resolver.
-func (r *Reads) Resolve(c huma.Context) []error {
-	r.stream, r.size = c.BodyReader(), -1
-	if length, err := strconv.ParseInt(c.Header("Content-Length"), 10, 64); err == nil {
-		r.size = length
-	}
-	return nil
+	Processes []*api.Process `json:"processes"`
 }
 
 func (s *Server) registerCommands() {
@@ -139,20 +142,13 @@ func (s *Server) registerCommands() {
 		}
 		return &output[processList]{processList{h.list(svc.ServiceInfo().Name)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, on(func(_ context.Context, _ *lease, p *process, _ *Of) (*output[api.Process], error) {
-		return &output[api.Process]{p.describe()}, nil
-	}))
+	register(s, op{http.MethodGet, one, "get-command", "Describe a command", "Commands"}, describing[Of]())
 	register(s, op{http.MethodGet, one + "/result", "wait-command", "Wait for a command's end", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, _ *Of) (*output[*fumehood.Result], error) {
 		res, err := p.Wait(ctx)
 		return &output[*fumehood.Result]{res}, err
 	}))
-	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, _ *lease, p *process, i *struct {
-		Of
-		Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
-		Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
-	},
-	) (*huma.StreamResponse, error) {
-		return lines(func(send func(any) error) {
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, _ *lease, p *process, i *followInput) (*huma.StreamResponse, error) {
+		return follow(ctx, ctx, api.Event{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil
 	}))

@@ -20,6 +20,13 @@ type errorAnswer struct {
 	Body   api.Error `json:"error"`
 }
 
+// opRead is the operation of errors about what a client sent.
+const opRead = "read request"
+
+func newAnswer(status int, code fumehood.Code, op, message string) *errorAnswer {
+	return &errorAnswer{status: status, Body: api.Error{Code: code, Op: op, Message: message}}
+}
+
 func (f *errorAnswer) Error() string  { return f.Body.Message }
 func (f *errorAnswer) GetStatus() int { return f.status }
 
@@ -50,7 +57,7 @@ func failed(err error) error {
 
 // bad returns an error about a request.
 func bad(format string, a ...any) error {
-	return &fumehood.Error{Op: "read request", Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
+	return &fumehood.Error{Op: opRead, Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
 // unauthorized returns an error about a request that is not allowed, and how the user may allow it.
@@ -65,14 +72,14 @@ func missing(what, id string) error {
 
 // stale returns an error about a lease or key that this server does not have.
 func stale(why string) error {
-	return &errorAnswer{status: http.StatusGone, Body: api.Error{Code: api.CodeStale, Message: why, Op: "find lease"}}
+	return newAnswer(http.StatusGone, api.CodeStale, "find lease", why)
 }
 
 // setErrors makes huma's own errors, about requests that do not fit the schema, look like all others. huma has one
 // variable for this.
 var setErrors = sync.OnceFunc(func() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
-		e := api.Error{Code: fumehood.CodeConfig, Op: "read request", Message: message}
+		e := api.Error{Code: fumehood.CodeConfig, Op: opRead, Message: message}
 		if message == "cannot read request body" { // the client's connection or coding broke
 			status = http.StatusBadRequest
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -23,6 +22,8 @@ import (
 
 // evaluation is an evaluation of a lease. Its events are in a file, for clients that come back.
 type evaluation struct {
+	l      *lease
+	id     string
 	cancel context.CancelFunc
 	ended  chan struct{}
 
@@ -33,11 +34,29 @@ type evaluation struct {
 	about   api.Evaluation
 }
 
-// stop cancels the evaluation and waits for its end.
-func (e *evaluation) stop() {
+func newEvaluation(l *lease) (*evaluation, error) {
+	events, err := os.CreateTemp("", "fumehood-events-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(events.Name()); err != nil {
+		return nil, errors.Join(err, events.Close())
+	}
+	id := random(6)
+	return &evaluation{
+		l: l, id: id, ended: make(chan struct{}), changed: make(chan struct{}), events: events, about: api.Evaluation{ID: id},
+	}, nil
+}
+
+// end cancels the evaluation, waits for its end and forgets it. Who still follows it gets no further events.
+func (e *evaluation) end(context.Context) error {
 	e.cancel()
 	<-e.ended
-	_ = e.events.Close() // nothing reads it any more
+	disown(e.l, e.l.runs, e.id)
+	if err := e.events.Close(); !errors.Is(err, os.ErrClosed) { // by another request
+		return err
+	}
+	return nil
 }
 
 func (e *evaluation) describe() *api.Evaluation {
@@ -63,6 +82,21 @@ func (e *evaluation) add(ev api.EvalEvent) error {
 	close(e.changed)
 	e.changed = make(chan struct{})
 	return nil
+}
+
+// finish ends the events, with the failure if there is one.
+func (e *evaluation) finish(failure error) error {
+	var found *api.Error
+	var err error
+	if failure != nil {
+		found = new(api.ErrorOf(failure))
+		err = e.add(api.EvalEvent{Event: api.EventError, Error: found})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.about.Error, e.about.Ended = found, true
+	close(e.changed)
+	return err
 }
 
 // offset returns where an event begins. The caller has the lock.
@@ -110,55 +144,33 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 	case (o.Runs == "") == (o.Resume == ""):
 		return nil, bad("exactly one of runs and resume is required")
 	}
-	done, err := l.startLong()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	events, err := os.CreateTemp("", "fumehood-events-*")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(events.Name()); err != nil {
-		return nil, errors.Join(err, events.Close())
-	}
-	e := &evaluation{ended: make(chan struct{}), changed: make(chan struct{}), events: events}
-	e.about.ID = random(6)
-	ctx, cancel := context.WithCancel(l.life)
-	e.cancel = cancel
-	l.mu.Lock()
-	l.runs[e.about.ID] = e
-	l.mu.Unlock()
-	go func() {
-		defer close(e.ended)
-		defer cancel()
-		_, err := eval.Run(ctx, o.Task, s.evalOptions(l, e, o))
+	return own(l, l.runs, func() (string, *evaluation, error) {
+		e, err := newEvaluation(l)
 		if err != nil {
-			found := api.ErrorOf(err)
-			err = e.add(api.EvalEvent{Event: api.EventError, Error: &found})
-			e.mu.Lock()
-			e.about.Error = &found
-			e.mu.Unlock()
+			return "", nil, err
 		}
-		if err != nil {
-			s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.about.ID, "error", err)
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.about.Ended = true
-		close(e.changed)
-	}()
-	return e, nil
+		ctx, cancel := context.WithCancel(l.life)
+		e.cancel = cancel
+		go func() {
+			defer close(e.ended)
+			defer cancel()
+			_, err := eval.Run(ctx, o.Task, s.evalOptions(e, o))
+			if err := e.finish(err); err != nil {
+				s.opts.Logger.Warn("the end of an evaluation was not recorded", "evaluation", e.id, "error", err)
+			}
+		}()
+		return e.id, e, nil
+	})
 }
 
 // evalOptions returns the options of an evaluation, which adds its events to e.
-func (s *Server) evalOptions(l *lease, e *evaluation, o *api.EvaluationOptions) eval.Options {
+func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Options {
 	return eval.Options{
 		Open: func(ctx context.Context, name string) (fumehood.Provider, error) {
 			if name != s.opts.Provider {
 				return nil, bad("the task has the provider %s, and this server %s", name, s.opts.Provider)
 			}
-			return s.leased(ctx, l, nil)
+			return s.leased(ctx, e.l, nil)
 		},
 		AllowLocal: s.opts.Provider == spec.TypeLocal, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
 		Runs: o.Runs, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs,
@@ -193,12 +205,7 @@ type Evaluated struct {
 }
 
 func (i Evaluated) find(_ context.Context, l *lease) (*evaluation, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.runs[i.Evaluation]; e != nil {
-		return e, nil
-	}
-	return nil, missing("evaluation", i.Evaluation)
+	return lookup(&l.mu, l.runs, "evaluation", i.Evaluation)
 }
 
 // registerEvaluations adds the operations of package eval.
@@ -206,40 +213,26 @@ func (s *Server) registerEvaluations() {
 	const all, one = "/v1/evaluations", "/v1/evaluations/{evaluation}"
 	register(s, op{http.MethodPost, all, "start-evaluation", "Start an evaluation. It is canceled when the lease ends, and can be resumed", "Evaluations"}, withLease(func(ctx context.Context, l *lease, in *struct {
 		Keyed
-		Body    api.EvaluationOptions
-		RawBody []byte
+		Body api.EvaluationOptions
 	},
 	) (*output[*api.Evaluation], error) {
-		return once(ctx, l, in.Key, in.RawBody, func(_ context.Context, c *call) (*api.Evaluation, error) {
-			e, err := s.evaluate(l, &in.Body) //nolint:contextcheck // it outlives the request
-			if err != nil {
-				return nil, err
-			}
-			c.undo = func(context.Context) error { return l.endEvaluation(e) }
-			return e.describe(), nil
+		return startOnce(ctx, l, in.Key, in.RawBody, func(context.Context) (*evaluation, error) {
+			return s.evaluate(l, &in.Body) //nolint:contextcheck // it outlives the request
 		})
 	}))
 	type evaluationList struct {
 		Evaluations []*api.Evaluation `json:"evaluations"`
 	}
 	register(s, op{http.MethodGet, all, "list-evaluations", "List the lease's evaluations", "Evaluations"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[evaluationList], error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		found := evaluationList{Evaluations: []*api.Evaluation{}}
-		for _, id := range slices.Sorted(maps.Keys(l.runs)) {
-			found.Evaluations = append(found.Evaluations, l.runs[id].describe())
-		}
-		return &output[evaluationList]{found}, nil
+		return &output[evaluationList]{evaluationList{list(l, l.runs)}}, nil
 	}))
-	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, on(func(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*output[*api.Evaluation], error) {
-		return &output[*api.Evaluation]{e.describe()}, nil
-	}))
+	register(s, op{http.MethodGet, one, "get-evaluation", "Describe an evaluation", "Evaluations"}, describing[Evaluated]())
 	registerStream(s, op{http.MethodGet, one + "/events", "follow-evaluation", "Follow the events of an evaluation, from one on, to its end. Each line is an event", "Evaluations"}, typeLines, api.EvalEvent{}, on(func(ctx context.Context, l *lease, e *evaluation, in *struct {
 		Evaluated
 		From int `query:"from" minimum:"0" doc:"number of events to skip; heartbeats are not counted"`
 	},
 	) (*huma.StreamResponse, error) {
-		return follow(ctx, l, api.EvalEvent{Event: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+		return follow(ctx, l.life, api.EvalEvent{Event: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			for n := in.From; ; n++ {
 				line := e.event(ctx, n)
 				if line == nil {
@@ -250,9 +243,7 @@ func (s *Server) registerEvaluations() {
 		}), nil
 	}))
 	registerStream(s, op{http.MethodGet, one + "/results", "read-results", "Read the results that are recorded so far, also those of a resumed run. Each line is a result, or the last one an error", "Evaluations"}, typeLines, recorded{}, on(readResults))
-	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, on(func(_ context.Context, l *lease, e *evaluation, _ *Evaluated) (*struct{}, error) {
-		return nil, l.endEvaluation(e)
-	}))
+	register(s, op{http.MethodDelete, one, "end-evaluation", "Cancel an evaluation, wait for its end and forget it. Its run's folder stays", "Evaluations"}, ending[Evaluated]())
 }
 
 // recorded is a line of results.
@@ -264,7 +255,7 @@ type recorded struct {
 func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*huma.StreamResponse, error) {
 	about := e.describe()
 	if about.Run == "" {
-		return nil, &fumehood.Error{Op: "read results", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("no attempt of evaluation %s has begun", about.ID)}
+		return nil, &fumehood.Error{Op: "read results", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("no attempt of evaluation %s has begun", e.id)}
 	}
 	folder, err := runs.Read(about.Run)
 	if err != nil {
@@ -274,20 +265,11 @@ func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*hum
 		for res, err := range folder.Results() {
 			line := recorded{Result: &res}
 			if err != nil {
-				e := api.ErrorOf(err)
-				line = recorded{Error: &e}
+				line = recorded{Error: new(api.ErrorOf(err))}
 			}
 			if send(line) != nil {
 				return
 			}
 		}
 	}), nil
-}
-
-func (l *lease) endEvaluation(e *evaluation) error {
-	e.stop()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.runs, e.about.ID)
-	return nil
 }

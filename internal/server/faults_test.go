@@ -6,14 +6,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session"
 )
 
@@ -163,4 +167,115 @@ func TestGuard_halfClosed(t *testing.T) {
 		_, err := io.ReadAll(conn) // an answer, or none
 		return err == nil
 	})
+}
+
+// faulty is a provider that calls fault before it starts a sandbox or prepares images.
+type faulty struct {
+	fumehood.Provider
+	fault func()
+}
+
+func (p faulty) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	p.fault()
+	return p.Provider.Start(ctx, spec)
+}
+
+func (faulty) ImageKey(context.Context, fumehood.Spec) (string, error) { return "", nil }
+
+func (p faulty) Prepare(context.Context, fumehood.Spec, provider.PrepareOptions) (map[string]string, error) {
+	p.fault()
+	return map[string]string{}, nil
+}
+
+// breaks makes the server's provider call fault. No sandbox may have been requested before.
+func (c *served) breaks(fault func()) {
+	open := c.opts.Open
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		p, err := open(ctx, report)
+		return faulty{p, fault}, err
+	}
+}
+
+// A handler that panics breaks its own connection only. It is logged, and leaves nothing that is held or counted. A
+// repeat of its request does not wait.
+func TestServer_panic(t *testing.T) {
+	t.Parallel()
+	var log logged
+	c := serve(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Limits: Limits{Sandboxes: 1}})
+	var fixed atomic.Bool
+	c.breaks(func() {
+		if !fixed.Load() {
+			panic("defect")
+		}
+	})
+	send := func(path, key string) string {
+		return c.raw("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: " + c.lease + key + "\r\nContent-Length: 2\r\n\r\n{}")
+	}
+	key := "\r\nIdempotency-Key: " + c.lease + "-1"
+	for _, r := range []struct{ path, key string }{{"/v1/sandboxes", ""}, {"/v1/sandboxes", key}, {"/v1/images", ""}} {
+		if got := send(r.path, r.key); got != "" {
+			t.Errorf("%s: got %s", r.path, got)
+		}
+	}
+	if got := send("/v1/sandboxes", key); !strings.HasPrefix(got, "HTTP/1.1 500 ") || !strings.Contains(got, `"class":"infrastructure"`) {
+		t.Errorf("the repeat got %s", got)
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 3 || !strings.Contains(log.String(), "defect") {
+		t.Errorf("%d errors in the log:\n%s", n, log.String())
+	}
+	if _, metrics := c.answer("GET", "/metrics", nil); !strings.Contains(string(metrics), `{status="5xx"} 4`) {
+		t.Errorf("the metrics are\n%s", metrics)
+	}
+	eventually(t, "only the connection holds the lease", func() bool {
+		c.mu.Lock()
+		l := c.leases[c.lease]
+		c.mu.Unlock()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.holders == 1
+	})
+	c.reports.mu.Lock()
+	if n := len(c.reports.all); n != 0 {
+		t.Errorf("%d receivers of reports", n)
+	}
+	c.reports.mu.Unlock()
+	fixed.Store(true)
+	c.box()
+}
+
+// renewing is a provider of kept sandboxes.
+type renewing struct {
+	fumehood.Provider
+	provider.Opener
+}
+
+func (renewing) Renew(_ context.Context, _ string, ttl time.Duration) (time.Time, error) {
+	return time.Unix(0, 0).Add(ttl), nil
+}
+
+// namedSandbox is a sandbox with a name alone.
+type namedSandbox struct{ fumehood.Sandbox }
+
+func (namedSandbox) Info() fumehood.Info { return fumehood.Info{Name: "kept"} }
+
+// A kept sandbox is described while it is renewed, and no renewal makes its expiry earlier.
+func TestRenew_concurrent(t *testing.T) {
+	s := New(t.Context(), Options{})
+	var p fumehood.Provider = renewing{}
+	s.opened.Store(&p)
+	h := newHeld(s, nil, namedSandbox{})
+	h.keep = true
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			if err := h.renew(t.Context(), time.Duration(i)*time.Hour); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() { h.describe() })
+	}
+	all.Wait()
+	if got, want := h.describe().Expires, time.Unix(0, 0).Add(7*time.Hour); !got.Equal(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }

@@ -40,12 +40,8 @@ func (s *Server) registerFiles() {
 		content, err := svc.Download(ctx, i.Path)
 		return download(typeTar, content, -1, err)
 	}))
-	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
-		OnPath
-		Reads
-	},
-	) (*struct{}, error) {
-		return nil, sent(svc.Upload(ctx, i.Path, i.stream))
+	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*struct{}, error) {
+		return nil, sent(svc.Upload(ctx, i.Path, requestOf(ctx).body))
 	}))
 	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*output[api.FileInfo], error) {
 		f, err := svc.Stat(ctx, i.Path)
@@ -74,11 +70,7 @@ func (s *Server) registerChanges(box string) {
 		}
 	},
 	) (*struct{}, error) {
-		mode, err := api.Mode(i.Body.Mode)
-		if err != nil {
-			return nil, err
-		}
-		return nil, svc.Mkdir(ctx, i.Body.Path, fumehood.MkdirOptions{Mode: mode, Parents: i.Body.Parents})
+		return nil, svc.Mkdir(ctx, i.Body.Path, fumehood.MkdirOptions{Mode: api.Mode(i.Body.Mode), Parents: i.Body.Parents})
 	}))
 	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
@@ -108,11 +100,7 @@ func (s *Server) registerChanges(box string) {
 		}
 	},
 	) (*struct{}, error) {
-		mode, err := api.Mode(i.Body.Mode)
-		if err != nil {
-			return nil, err
-		}
-		return nil, svc.Chmod(ctx, i.Body.Path, mode)
+		return nil, svc.Chmod(ctx, i.Body.Path, api.Mode(i.Body.Mode))
 	}))
 }
 
@@ -128,8 +116,7 @@ func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma
 			w := walked{FileInfo: api.FileInfoOf(entry.FileInfo)}
 			w.Path = entry.Path
 			if err != nil {
-				e := api.ErrorOf(err)
-				w.Error = &e
+				w.Error = new(api.ErrorOf(err))
 			}
 			if send(w) != nil {
 				return
@@ -196,20 +183,16 @@ func (r ranges) ReadAt(p []byte, at int64) (int, error) {
 
 type writeInput struct {
 	OnPath
-	Reads
 	Mode   int    `query:"mode" minimum:"0" maximum:"511" doc:"permission bits of a new file; 0 means 0644, 420"`
 	Owner  string `query:"owner" doc:"owner of the file"`
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
 }
 
 func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInput) (*struct{}, error) {
-	mode, err := api.Mode(i.Mode)
-	if err != nil {
-		return nil, err
-	}
-	opts := fumehood.WriteOptions{Mode: mode, Owner: i.Owner, Atomic: i.Atomic}
-	if i.size >= 0 {
-		return nil, sent(svc.WriteFrom(ctx, i.Path, i.stream, i.size, opts))
+	opts := fumehood.WriteOptions{Mode: api.Mode(i.Mode), Owner: i.Owner, Atomic: i.Atomic}
+	content := requestOf(ctx)
+	if content.size >= 0 {
+		return nil, sent(svc.WriteFrom(ctx, i.Path, content.body, content.size, opts))
 	}
 	file, err := os.CreateTemp("", "fumehood-upload-*")
 	if err != nil {
@@ -217,7 +200,7 @@ func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInpu
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	size, err := io.Copy(file, i.stream)
+	size, err := io.Copy(file, content.body)
 	if disk := (*os.PathError)(nil); err != nil && !errors.As(err, &disk) {
 		return nil, sent(bad("read the content: %w", err))
 	}
@@ -234,7 +217,7 @@ func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInpu
 func sent(err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return &fumehood.Error{Op: "read request", Class: fumehood.ErrTooLarge, Err: large, Hint: "send less, or start the server with a higher --max-upload"}
+		return &fumehood.Error{Op: opRead, Class: fumehood.ErrTooLarge, Err: large, Hint: "send less, or start the server with a higher --max-upload"}
 	}
 	return err
 }

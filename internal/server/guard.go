@@ -1,18 +1,20 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/api"
 )
 
 const (
@@ -27,6 +29,8 @@ const (
 // request is what handlers know of a request beside its input.
 type request struct {
 	target string // method, path and query
+	body   io.Reader
+	size   int64  // of the body; -1 if it is unknown
 	lease  *lease // held until the request has been answered; nil if unheld is set
 	unheld error
 }
@@ -45,37 +49,33 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		began, inner := time.Now(), r
 		answer := &answer{ResponseWriter: w, control: http.NewResponseController(w), silence: s.opts.silence}
 		defer func() { //nolint:contextcheck // it has the request's
+			about := []any{"method", r.Method, "route", inner.Pattern}
+			p := recover()
+			if p != nil {
+				answer.status = cmp.Or(answer.status, http.StatusInternalServerError)
+				err, _ := p.(error)
+				if !errors.Is(err, http.ErrAbortHandler) && !answer.broken { // huma panics when it cannot write an answer
+					s.opts.Logger.Error("a request panicked", append(about, "panic", p, "stack", string(debug.Stack()))...)
+				}
+			}
 			s.metrics.request(answer.status)
 			// The path has names of sandboxes and leases, which are secrets, and the query paths of files.
-			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request", "method", r.Method, "route", inner.Pattern, "status", answer.status, "took", time.Since(began), "sent", answer.sent)
+			s.opts.Logger.Log(r.Context(), s.opts.AccessLevel, "request",
+				append(about, "status", answer.status, "took", time.Since(began), "sent", answer.sent)...)
+			if p != nil {
+				panic(p) //nolint:forbidigo // package net/http breaks the connection
+			}
 		}()
-		if f := s.refuse(r); f != nil {
-			w.Header().Set("Connection", "close") // the body is not read
-			fail(answer, f)
-			return
-		}
 		most := s.opts.Limits.Body
 		if r.Method == http.MethodPut {
 			most = s.opts.Limits.Upload
 		}
-		if r.ContentLength > most {
-			w.Header().Set("Connection", "close")
-			fail(answer, &errorAnswer{status: http.StatusRequestEntityTooLarge, Body: api.Error{Code: fumehood.CodeTooLarge, Message: "the request's body is too large", Op: "read request"}})
+		admitted, f := s.admit(r, most)
+		defer admitted()
+		if f != nil {
+			w.Header().Set("Connection", "close") // the body is not read
+			fail(answer, f)
 			return
-		}
-		if size := r.ContentLength; r.Method != http.MethodPut && (size > smallBody || size < 0) {
-			if size < 0 {
-				size = most
-			}
-			wait, cancel := context.WithTimeout(r.Context(), s.opts.silence)
-			err := s.bodies.Acquire(wait, size)
-			cancel()
-			if err != nil {
-				w.Header().Set("Connection", "close")
-				fail(answer, &errorAnswer{status: http.StatusTooManyRequests, Body: api.Error{Code: fumehood.CodeLimit, Message: "the requests that are being answered have too many bytes", Op: "read request"}})
-				return
-			}
-			defer s.bodies.Release(size)
 		}
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close") // no request can hide behind another length of this one's body
@@ -85,7 +85,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			r.Body = answer.body
 		}
 		r.Body = http.MaxBytesReader(answer, r.Body, most)
-		about := request{target: r.Method + " " + r.URL.RequestURI()}
+		about := request{target: r.Method + " " + r.URL.RequestURI(), body: r.Body, size: r.ContentLength}
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()
@@ -96,20 +96,36 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// refuse returns why a request is refused, or nil.
-func (s *Server) refuse(r *http.Request) *errorAnswer {
-	no := func(status int, message string) *errorAnswer {
-		return &errorAnswer{status: status, Body: api.Error{Code: fumehood.CodePermission, Message: message, Op: "check request"}}
+// admit returns why a request is refused, or nil. release must be called when it has been answered.
+func (s *Server) admit(r *http.Request, most int64) (release func(), f *errorAnswer) {
+	release = func() {}
+	refuse := func(status int, message string) *errorAnswer {
+		return newAnswer(status, fumehood.CodePermission, "check request", message)
 	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
-	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)):
-		return no(http.StatusMisdirectedRequest, "the header Host names another server") // DNS rebinding
+	case !isLoopback(r.Host) && !slices.Contains(s.opts.Hosts, strings.ToLower(r.Host)): // DNS rebinding
+		f = refuse(http.StatusMisdirectedRequest, "the header Host names another server")
 	case r.Header.Get("Origin") != "", site != "" && site != "none":
-		return no(http.StatusForbidden, "requests of web pages are refused")
+		f = refuse(http.StatusForbidden, "requests of web pages are refused")
 	case s.opts.Token != "" && !s.authorized(r.Header.Get("Authorization")):
-		return no(http.StatusUnauthorized, "the bearer token is missing or wrong")
+		f = refuse(http.StatusUnauthorized, "the bearer token is missing or wrong")
+	case r.ContentLength > most:
+		f = newAnswer(http.StatusRequestEntityTooLarge, fumehood.CodeTooLarge, opRead, "the request's body is too large")
 	}
-	return nil
+	size := r.ContentLength
+	if size < 0 {
+		size = most
+	}
+	if f != nil || r.Method == http.MethodPut || size <= smallBody {
+		return release, f
+	}
+	wait, cancel := context.WithTimeout(r.Context(), s.opts.silence)
+	defer cancel()
+	if err := s.bodies.Acquire(wait, size); err != nil {
+		const why = "the requests that are being answered have too many bytes"
+		return release, newAnswer(http.StatusTooManyRequests, fumehood.CodeLimit, opRead, why)
+	}
+	return func() { s.bodies.Release(size) }, nil
 }
 
 // authorized compares a token in a time that does not depend on it.
@@ -124,14 +140,14 @@ type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	silence time.Duration
-	ended   bool
+	ended   atomic.Bool // a provider may still read when the answer begins
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	_ = b.control.SetReadDeadline(time.Now().Add(b.silence)) // without deadlines, as in some tests, it blocks
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) { // after another error, nothing more is read
-		b.ended = true
+		b.ended.Store(true)
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -140,7 +156,7 @@ func (b *body) Read(p []byte) (int, error) {
 // expect limits the time for the rest of the body, which net/http reads before it sends the answer. The time to write the
 // answer has begun, so half of it is left.
 func (b *body) expect() {
-	if b != nil && !b.ended {
+	if b != nil && !b.ended.Load() {
 		_ = b.control.SetReadDeadline(time.Now().Add(b.silence / 2))
 	}
 }
@@ -153,6 +169,7 @@ type answer struct {
 	body    *body // nil without one
 	status  int
 	sent    int64
+	broken  bool // a write failed
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -165,12 +182,12 @@ func (a *answer) WriteHeader(status int) {
 
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
-		a.status = http.StatusOK
-		a.body.expect()
+		a.WriteHeader(http.StatusOK)
 	}
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
+	a.broken = a.broken || err != nil
 	return n, err
 }
 

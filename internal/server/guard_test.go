@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,14 +24,8 @@ import (
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	const token = "a-token-of-the-test"
-	var log bytes.Buffer
-	var mu sync.Mutex
-	logger := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return log.Write(p)
-	}), nil))
-	c := serve(t, Options{Logger: logger, Limits: Limits{Body: 1 << 20, Upload: 2 << 20}})
+	var log logged
+	c := serve(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Limits: Limits{Body: 1 << 20, Upload: 2 << 20}})
 	c.opts.Token = token // serve's own requests had none
 	auth := []string{"Authorization", "Bearer " + token}
 	with := func(more ...string) []string { return append(more, auth...) }
@@ -96,8 +91,6 @@ func TestGuard(t *testing.T) {
 	run := sh("true")
 	run.Env = map[string]string{"KEY": "secret-of-a-client"}
 	c.ok("POST", path+"/run", run, nil, with("Idempotency-Key", c.lease+"-secret")...)
-	mu.Lock()
-	defer mu.Unlock()
 	for _, secret := range []string{token, c.lease, "secret", box.ID} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("%q is in the log:\n%s", secret, log.String())
@@ -109,9 +102,23 @@ func TestGuard(t *testing.T) {
 	c.opts.Token = "" // for serve's end
 }
 
-type writerFunc func(p []byte) (int, error)
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
 
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 // raw sends bytes and returns what the server answers until it closes the connection or a second is over.
 func (c *served) raw(text string) string {
@@ -184,6 +191,18 @@ func TestGuard_brokenBody(t *testing.T) {
 		if !strings.HasPrefix(got, "HTTP/1.1 "+r.status+" ") {
 			t.Errorf("%s: want %s, got %s", name, r.status, got)
 		}
+	}
+}
+
+// A provider may read a body until the request has been answered.
+func TestGuard_bodyReadMeanwhile(t *testing.T) {
+	b := &body{ReadCloser: io.NopCloser(strings.NewReader("content")), control: http.NewResponseController(httptest.NewRecorder())}
+	var all sync.WaitGroup
+	all.Go(func() { _, _ = io.Copy(io.Discard, b) })
+	all.Go(b.expect)
+	all.Wait()
+	if !b.ended.Load() {
+		t.Error("the body has not ended")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -62,37 +63,44 @@ func (s *Server) operation(o op) huma.Operation {
 }
 
 // follow answers with a stream of JSON values that produce sends, and with heartbeats while it sends none. The context of
-// produce ends with the request and with the lease.
-func follow(ctx context.Context, l *lease, heartbeat any, produce func(ctx context.Context, send func(any))) *huma.StreamResponse {
+// produce ends with ctx, with life, and when a value cannot be sent.
+func follow(
+	ctx, life context.Context, heartbeat any, produce func(ctx context.Context, send func(any)),
+) *huma.StreamResponse {
 	return lines(func(send func(any) error) {
-		ctx, cancel := l.within(ctx)
-		values := make(chan any)
-		go func() {
-			defer close(values)
-			produce(ctx, func(v any) {
-				select {
-				case values <- v:
-				case <-ctx.Done():
-				}
-			})
-		}()
-		defer func() {
-			cancel()
-			for range values { // until produce has returned
-			}
-		}()
-		for {
-			select {
-			case v, ok := <-values:
-				if !ok || send(v) != nil {
-					return
-				}
-			case <-time.After(beat):
-				if send(heartbeat) != nil {
-					return
-				}
+		ctx, cancel := within(ctx, life)
+		silent := time.NewTicker(beat)
+		defer silent.Stop()
+		var mu sync.Mutex
+		var last time.Time
+		sendNext := func(v any) {
+			silent.Reset(beat)
+			if last = time.Now(); send(v) != nil {
+				cancel()
 			}
 		}
+		var beating sync.WaitGroup
+		defer beating.Wait()
+		defer cancel()
+		beating.Go(func() {
+			for {
+				select {
+				case <-silent.C:
+				case <-ctx.Done():
+					return
+				}
+				mu.Lock()
+				if time.Since(last) >= beat/2 { // else a value was sent meanwhile, perhaps the last one
+					sendNext(heartbeat)
+				}
+				mu.Unlock()
+			}
+		})
+		produce(ctx, func(v any) { // in the request's own goroutine, which may panic
+			mu.Lock()
+			defer mu.Unlock()
+			sendNext(v)
+		})
 	})
 }
 

@@ -15,12 +15,7 @@ import (
 // reports passes the provider's progress on to those who wait for images.
 type reports struct {
 	mu  sync.Mutex
-	all map[*report]bool
-}
-
-type report struct {
-	image string // empty for all images
-	send  func(api.Progress)
+	all map[chan api.Progress]string // the images that they wait for; empty for all
 }
 
 // send passes a report on. It does not block.
@@ -28,22 +23,28 @@ func (r *reports) send(p api.Progress) {
 	p.Type = api.EventProgress
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for to := range r.all {
-		if to.image == "" || to.image == p.Image {
-			to.send(p)
+	for to, image := range r.all {
+		if image != "" && image != p.Image {
+			continue
+		}
+		select {
+		case to <- p:
+		default: // the client is slow, and gets the next ones
 		}
 	}
 }
 
-// add adds a receiver. remove must be called.
-func (r *reports) add(to *report) (remove func()) {
+// receive returns the reports of an image. stop, which must be called, closes them.
+func (r *reports) receive(image string) (all <-chan api.Progress, stop func()) {
+	to := make(chan api.Progress, 256)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all[to] = true
-	return func() {
+	r.all[to] = image
+	return to, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.all, to)
+		close(to)
 	}
 }
 
@@ -61,30 +62,29 @@ func (s *Server) registerImages() {
 		if !ok {
 			return nil, &fumehood.Error{Op: "prepare images", Class: fumehood.ErrUnsupported}
 		}
-		return follow(ctx, l, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
-			steps := make(chan api.Progress, 256)
-			remove := s.reports.add(&report{in.Body.Image, func(p api.Progress) {
-				select {
-				case steps <- p:
-				default: // the client is slow, and gets the next ones
-				}
-			}})
-			var sending sync.WaitGroup
-			sending.Go(func() {
-				for p := range steps {
-					send(p)
-				}
-			})
-			images, err := preparer.Prepare(ctx, in.Body, provider.PrepareOptions{})
-			remove()
-			close(steps)
-			sending.Wait()
+		return follow(ctx, l.life, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+			images, err := s.prepare(ctx, preparer, in.Body, send)
 			if err != nil {
-				e := api.ErrorOf(err)
-				send(api.Progress{Type: api.EventError, Error: &e})
+				send(api.Progress{Type: api.EventError, Error: new(api.ErrorOf(err))})
 				return
 			}
 			send(api.Progress{Type: api.EventEnd, Images: images})
 		}), nil
 	}))
+}
+
+// prepare prepares images, and sends the steps.
+func (s *Server) prepare(
+	ctx context.Context, p provider.Preparer, spec fumehood.Spec, send func(any),
+) (map[string]string, error) {
+	steps, stop := s.reports.receive(spec.Image)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer stop()
+	sending.Go(func() {
+		for step := range steps {
+			send(step)
+		}
+	})
+	return p.Prepare(ctx, spec, provider.PrepareOptions{})
 }

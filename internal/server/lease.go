@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ type lease struct {
 	boxes    map[string]*held
 	sessions map[string]*openSession
 	runs     map[string]*evaluation
+	opening  int            // sessions and evaluations that are being started
 	starting sync.WaitGroup // starts of what the lease owns
 	answers
 }
@@ -48,8 +50,10 @@ type lease struct {
 var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCanceled, Err: context.Canceled, Hint: "hold the lease by a connection or heartbeats"}
 
 func (s *Server) newLease() (*lease, error) {
-	l := &lease{s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, answers: newAnswers()}
-	l.life, l.cancel = context.WithCancelCause(s.life)
+	l := &lease{
+		s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), answers: answers{calls: map[string]*call{}},
+		boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{},
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
@@ -58,10 +62,11 @@ func (s *Server) newLease() (*lease, error) {
 	if len(s.leases) >= maxLeases {
 		return nil, &fumehood.Error{Op: "open lease", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d leases", maxLeases)}
 	}
+	l.life, l.cancel = context.WithCancelCause(s.life)
 	s.leases[l.id] = l
-	l.mu.Lock() // end reads the timer
+	l.mu.Lock() // expire reads the timer
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(s.opts.grace, l.end)
+	l.timer = time.AfterFunc(s.opts.grace, l.expire)
 	return l, nil
 }
 
@@ -101,17 +106,27 @@ func (l *lease) release() {
 // end ends the lease: it kills its commands, and removes its sandboxes in the background.
 func (l *lease) end() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked()
+}
+
+// expire ends the lease when its timer has fired, unless it is held again.
+func (l *lease) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders == 0 {
+		l.endLocked()
+	}
+}
+
+// endLocked is end for callers that have the lock.
+func (l *lease) endLocked() {
 	if l.ended {
-		l.mu.Unlock()
 		return
 	}
 	l.ended = true
 	l.timer.Stop()
-	l.mu.Unlock()
 	l.cancel(errLeaseEnded)
-	l.s.mu.Lock()
-	delete(l.s.leases, l.id)
-	l.s.mu.Unlock()
 	go l.remove(context.WithoutCancel(l.life))
 }
 
@@ -126,46 +141,99 @@ func (l *lease) start() (done func(), err error) {
 	return l.starting.Done, nil
 }
 
-// startLong is start for a session or an evaluation, of which the lease may have as many as sandboxes.
-func (l *lease) startLong() (done func(), err error) {
-	l.mu.Lock()
-	n := len(l.sessions) + len(l.runs)
-	l.mu.Unlock()
-	if n >= l.s.opts.Limits.Sandboxes {
-		return nil, &fumehood.Error{Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n), Hint: "close some, or start the server with a higher --max-sandboxes"}
+// own opens a session or starts an evaluation, of which the lease may have as many as sandboxes, and adds it to all,
+// which is sessions or runs.
+func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, err error)) (*T, error) {
+	done, err := l.start()
+	if err != nil {
+		return nil, err
 	}
-	return l.start()
+	defer done()
+	l.mu.Lock()
+	if n := len(l.sessions) + len(l.runs) + l.opening; n >= l.s.opts.Limits.Sandboxes {
+		l.mu.Unlock()
+		return nil, &fumehood.Error{
+			Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n),
+			Hint: "close some, or start the server with a higher --max-sandboxes",
+		}
+	}
+	l.opening++
+	l.mu.Unlock()
+	var id string
+	var opened *T
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.opening--
+		if opened != nil {
+			all[id] = opened
+		}
+	}()
+	id, opened, err = open()
+	return opened, err
 }
 
-// remove ends what the lease owns.
+// lookup returns what has an id.
+func lookup[T any](mu *sync.Mutex, all map[string]*T, what, id string) (*T, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	if found := all[id]; found != nil {
+		return found, nil
+	}
+	return nil, missing(what, id)
+}
+
+// list describes the lease's sessions or evaluations, by their ids.
+func list[A any, T interface{ describe() A }](l *lease, all map[string]T) []A {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	found := []A{}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		found = append(found, all[id].describe())
+	}
+	return found
+}
+
+// disown forgets a session or an evaluation that has ended.
+func disown[T any](l *lease, all map[string]*T, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(all, id)
+}
+
+// remove ends what the lease owns. The server knows the lease until then, and waits for it when it stops.
 func (l *lease) remove(ctx context.Context) {
 	defer close(l.removed)
+	defer func() {
+		l.s.mu.Lock()
+		defer l.s.mu.Unlock()
+		delete(l.s.leases, l.id)
+	}()
 	l.starting.Wait()
+	var all sync.WaitGroup
+	all.Go(func() { endAll(ctx, l, "session", l.sessions) })
+	all.Go(func() { endAll(ctx, l, "evaluation", l.runs) })
+	all.Wait() // they remove their own sandboxes
+	endAll(ctx, l, "sandbox", l.boxes)
 	l.mu.Lock()
-	sessions, runs := maps.Clone(l.sessions), maps.Clone(l.runs) // requests that still run may remove some
+	defer l.mu.Unlock()
+	l.s.sandboxes.Add(-int64(len(l.boxes))) // those that could not be removed
+	clear(l.boxes)
+}
+
+// endAll ends all sandboxes, sessions or evaluations of an ended lease at the same time.
+func endAll[T interface {
+	end(ctx context.Context) error
+}](ctx context.Context, l *lease, what string, owned map[string]T) {
+	l.mu.Lock()
+	owned = maps.Clone(owned) // requests that still run may remove some
 	l.mu.Unlock()
 	var all sync.WaitGroup
-	for _, o := range sessions {
+	for id, one := range owned {
 		all.Go(func() {
-			if err := o.Close(ctx); err != nil {
-				l.s.opts.Logger.Warn("a session of an ended lease was not closed", "session", o.id, "error", err)
+			if err := one.end(ctx); err != nil {
+				l.s.opts.Logger.Warn("a "+what+" of an ended lease was not removed", what, id, "error", err)
 			}
-		})
-	}
-	for _, e := range runs {
-		all.Go(e.stop)
-	}
-	all.Wait() // they remove their own sandboxes
-	l.mu.Lock()
-	boxes := l.boxes
-	l.boxes = map[string]*held{}
-	l.mu.Unlock()
-	for _, h := range boxes {
-		all.Go(func() {
-			if err := h.close(ctx); err != nil {
-				l.s.opts.Logger.Warn("a sandbox of an ended lease was not removed", "sandbox", h.id, "error", err)
-			}
-			l.s.uncount()
 		})
 	}
 	all.Wait()
@@ -185,7 +253,14 @@ type Leased struct {
 // Keyed is the input of requests that run once.
 type Keyed struct {
 	Leased
-	Key string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"name of the request: the lease's id, a minus sign and any letters or digits. The same request with the same key runs once, and gets the same answer."`
+	RawBody []byte
+}
+
+// Once is the same for requests about what the lease has.
+type Once struct {
+	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
+	RawBody []byte
 }
 
 // withLease makes a handler that gets the request's lease.
@@ -202,11 +277,15 @@ func withLease[I interface{ acknowledged() []string }, O any](f func(context.Con
 	}
 }
 
-// on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
-func on[T any, I interface {
+// about is the input of requests whose path names a T.
+type about[T any] interface {
 	acknowledged() []string
 	find(ctx context.Context, l *lease) (T, error)
-}, O any](f func(context.Context, *lease, T, *I) (*O, error),
+}
+
+// on makes a handler that gets what the request's path names: a sandbox, a service, a command, a session ...
+func on[T any, I about[T], O any](
+	f func(context.Context, *lease, T, *I) (*O, error),
 ) func(context.Context, *I) (*O, error) {
 	return withLease(func(ctx context.Context, l *lease, in *I) (*O, error) {
 		found, err := (*in).find(ctx, l)
@@ -214,6 +293,22 @@ func on[T any, I interface {
 			return nil, err
 		}
 		return f(ctx, l, found, in)
+	})
+}
+
+// describing makes a handler that describes what the request's path names.
+func describing[I about[T], T interface{ describe() *A }, A any]() func(context.Context, *I) (*output[*A], error) {
+	return on(func(_ context.Context, _ *lease, found T, _ *I) (*output[*A], error) {
+		return &output[*A]{found.describe()}, nil
+	})
+}
+
+// ending makes a handler that ends what the request's path names.
+func ending[I about[T], T interface {
+	end(ctx context.Context) error
+}]() func(context.Context, *I) (*struct{}, error) {
+	return on(func(ctx context.Context, _ *lease, found T, _ *I) (*struct{}, error) {
+		return nil, found.end(ctx)
 	})
 }
 
@@ -248,17 +343,11 @@ func (s *Server) registerLeases() {
 		if err != nil {
 			return nil, err
 		}
-		return lines(func(send func(any) error) {
+		heartbeat := api.Event{Type: api.EventHeartbeat}
+		return follow(ctx, l.life, heartbeat, func(ctx context.Context, send func(any)) {
 			defer release()
-			for send(api.Event{Type: api.EventHeartbeat}) == nil {
-				select {
-				case <-time.After(beat):
-				case <-ctx.Done():
-					return
-				case <-l.life.Done():
-					return
-				}
-			}
+			send(heartbeat)
+			<-ctx.Done()
 		}), nil
 	})
 	register(s, op{http.MethodDelete, "/v1/leases/{lease}", "end-lease", "End a lease, and return when its sandboxes are removed", "Leases"}, func(ctx context.Context, in *LeaseInput) (*struct{}, error) {
@@ -268,12 +357,7 @@ func (s *Server) registerLeases() {
 		}
 		defer release()
 		l.end() //nolint:contextcheck // it goes on when the request ends
-		select {
-		case <-l.removed:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, &fumehood.Error{Op: "end lease", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-		}
+		return nil, wait(ctx, "end lease", l.removed)
 	})
 	register(s, op{http.MethodDelete, "/v1/leases/{lease}/keys/{key}", "cancel-request", "Cancel a request by its key, and undo what it started. A request that arrives later does not run", "Leases"}, func(ctx context.Context, in *struct {
 		LeaseInput

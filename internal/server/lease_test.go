@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/session"
 )
 
 // counting returns a command that counts its runs in a file of the host, and the number of runs.
@@ -249,6 +251,65 @@ func TestLease_unused(t *testing.T) {
 	})
 }
 
+// A lease whose time is over when it is held again does not end.
+func TestLease_heldAgain(t *testing.T) {
+	t.Parallel()
+	s := New(t.Context(), Options{})
+	l, err := s.newLease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := s.hold(l.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.expire() // as the timer that fires just before
+	if _, again, err := s.hold(l.id); err != nil {
+		t.Error(err)
+	} else {
+		again()
+	}
+	release()
+	l.expire()
+	if _, _, err := s.hold(l.id); err == nil {
+		t.Error("the lease has not ended")
+	}
+}
+
+// Sessions and evaluations count from the time when their start begins, and until they have ended.
+func TestLease_limit(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"env.yaml": "type: local\n", "task.yaml": "{name: slow, environment: {file: env.yaml}, samples: [{id: a, command: sleep 600}]}\n"})
+	c := serve(t, Options{Limits: Limits{Sandboxes: 1}, Permit: Permit{HostPaths: []string{dir}}})
+	open, opening, proceed := c.opts.Open, make(chan struct{}), make(chan struct{})
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		close(opening)
+		<-proceed
+		return open(ctx, report)
+	}
+	var path string
+	var first sync.WaitGroup
+	first.Go(func() { path = c.open(api.SessionOptions{Workspace: dir}) })
+	<-opening
+	another := fmt.Sprintf(`{"kind":"agent","environment":"type: local","workspace":%q}`, dir)
+	head := "POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: "
+	if got := c.raw(fmt.Sprintf("%s%s\r\nContent-Length: %d\r\n\r\n%s", head, c.lease, len(another), another)); !strings.HasPrefix(got, "HTTP/1.1 429 ") {
+		t.Errorf("a second session: got %q", got)
+	}
+	evaluation := api.EvaluationOptions{Task: dir, Runs: filepath.Join(dir, "runs")}
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", evaluation)
+	close(proceed)
+	first.Wait()
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", evaluation)
+	c.ok("DELETE", path, nil, nil)
+	c.fails(403, fumehood.CodePermission, "POST", "/v1/sessions", api.SessionOptions{Kind: session.Agent, Environment: "type: local", Workspace: "/"})
+	var e api.Evaluation
+	c.ok("POST", "/v1/evaluations", evaluation, &e)
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sessions", api.SessionOptions{Kind: session.Agent, Environment: "type: local", Workspace: dir})
+	c.ok("DELETE", "/v1/evaluations/"+e.ID, nil, nil)
+	c.open(api.SessionOptions{Workspace: dir})
+}
+
 // The server's end ends all leases: serve checks that nothing is left.
 func TestServe_stops(t *testing.T) {
 	t.Parallel()
@@ -265,5 +326,77 @@ func TestServe_stops(t *testing.T) {
 	<-done
 	if _, err := os.Stat(c.path); err == nil {
 		t.Error("the socket is still there")
+	}
+}
+
+// closing is a provider that reports its end.
+type closing struct {
+	fumehood.Provider
+	closed func()
+}
+
+func (p closing) Close(ctx context.Context) error {
+	p.closed()
+	return p.Provider.Close(ctx)
+}
+
+// slow is a provider whose sandboxes are removed slowly.
+type slow struct {
+	fumehood.Provider
+	removed *atomic.Bool
+}
+
+func (p slow) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	sb, err := p.Provider.Start(ctx, spec)
+	return &leasedSandbox{sb, func(ctx context.Context) error {
+		<-time.After(300 * time.Millisecond)
+		defer p.removed.Store(true)
+		return sb.Close(ctx)
+	}}, err
+}
+
+// The server closes its provider when the last sandbox is removed, also one whose lease had ended before.
+func TestServe_endingLease(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	open, removed, closed := c.opts.Open, new(atomic.Bool), new(atomic.Bool)
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		p, err := open(ctx, report)
+		return closing{slow{p, removed}, func() {
+			if closed.Store(true); !removed.Load() {
+				t.Error("the provider was closed before the sandbox was removed")
+			}
+		}}, err
+	}
+	c.box()
+	c.mu.Lock()
+	l := c.leases[c.lease]
+	c.mu.Unlock()
+	l.end()
+	c.stop()
+	if !closed.Load() {
+		t.Error("the provider was not closed")
+	}
+}
+
+// The server closes a provider that it was opening when it stopped.
+func TestServe_opening(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	open, opening, closed := c.opts.Open, make(chan struct{}), new(atomic.Bool)
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		close(opening)
+		<-ctx.Done()
+		<-time.After(300 * time.Millisecond)
+		p, err := open(context.WithoutCancel(ctx), report)
+		return closing{p, func() { closed.Store(true) }}, err
+	}
+	var all sync.WaitGroup
+	all.Go(func() { c.answer("POST", "/v1/sandboxes", fumehood.Spec{}) })
+	<-opening
+	c.stop()
+	all.Wait()
+	if !closed.Load() {
+		t.Error("the provider was not closed")
 	}
 }

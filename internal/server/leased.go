@@ -50,7 +50,7 @@ func (p *leasedProvider) Start(ctx context.Context, spec fumehood.Spec) (fumehoo
 	if err != nil {
 		return nil, err
 	}
-	return &leasedSandbox{h.sandbox, func(ctx context.Context) error { return p.s.remove(ctx, p.l, h) }}, nil
+	return &leasedSandbox{h.sandbox, h.end}, nil
 }
 
 func (p *leasedProvider) check(spec *fumehood.Spec) error {

@@ -19,13 +19,13 @@ func (m *metrics) request(status int) {
 func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	s.mu.Lock()
-	leases, sandboxes := len(s.leases), s.sandboxes
+	leases := len(s.leases)
 	s.mu.Unlock()
 	gauge := func(name, help string, value int64) {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %[1]s gauge\n%[1]s %[3]d\n", name, help, value)
 	}
 	gauge("fumehood_leases", "Leases of clients.", int64(leases))
-	gauge("fumehood_sandboxes", "Sandboxes that were started and not removed.", int64(sandboxes))
+	gauge("fumehood_sandboxes", "Sandboxes that were started and not removed.", s.sandboxes.Load())
 	gauge("fumehood_commands", "Running commands.", s.commands.Load())
 	const requests = "fumehood_requests_total"
 	fmt.Fprintf(w, "# HELP %s Answered requests by status.\n# TYPE %[1]s counter\n", requests)

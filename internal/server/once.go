@@ -48,8 +48,6 @@ type forget struct {
 	at  time.Time
 }
 
-func newAnswers() answers { return answers{calls: map[string]*call{}} }
-
 var keyRest = regexp.MustCompile(`^-[A-Za-z0-9_-]{1,100}$`)
 
 // checkKey checks that a key belongs to the lease.
@@ -63,9 +61,12 @@ func (l *lease) checkKey(key string) error {
 	return nil
 }
 
-var errNotAgain = &errorAnswer{status: http.StatusGone, Body: api.Error{
-	Code: api.CodeStale, Op: "repeat request", Message: "the request has run, and its answer is no longer held; it does not run again",
-}}
+var (
+	errNotAgain = newAnswer(http.StatusGone, api.CodeStale, "repeat request",
+		"the request has run, and its answer is no longer held; it does not run again")
+	errPanicked = newAnswer(http.StatusInternalServerError, fumehood.CodeInfrastructure, "run request",
+		"a defect of the server ended the request: see the server's log")
+)
 
 // once runs a request. With a key, the same request runs once: a repeat waits for the first one's end and gets its
 // answer. It then goes on when the client's connection breaks, and is canceled by its key or with the lease. run may set
@@ -74,7 +75,7 @@ var errNotAgain = &errorAnswer{status: http.StatusGone, Body: api.Error{
 //nolint:contextcheck // with a key, a request outlives its connection
 func once[T any](ctx context.Context, l *lease, key string, body []byte, run func(context.Context, *call) (*T, error)) (*output[*T], error) {
 	if key == "" {
-		ctx, cancel := l.within(ctx)
+		ctx, cancel := within(ctx, l.life)
 		defer cancel()
 		got, err := run(ctx, &call{})
 		return &output[*T]{got}, l.whole(err)
@@ -87,15 +88,11 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	if err != nil {
 		return nil, err
 	}
-	if first != nil { // in the request's own goroutine: another one costs 35 us
-		got, err := run(first, c)
-		c.cancel()
-		l.finish(c, got, l.whole(err))
+	if first != nil {
+		runCall(first, l, c, run)
 	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return nil, &fumehood.Error{Op: "wait for the request", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	if err := wait(ctx, "wait for the request", c.done); err != nil {
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,10 +106,48 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	return &output[*T]{got}, nil
 }
 
-// within returns a context that ends with ctx and with the lease.
-func (l *lease) within(ctx context.Context) (context.Context, func()) {
+// startOnce is once for a request that starts something, which the key's cancellation ends.
+func startOnce[T interface {
+	describe() *A
+	end(ctx context.Context) error
+}, A any](
+	ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (T, error),
+) (*output[*A], error) {
+	return once(ctx, l, key, body, func(ctx context.Context, c *call) (*A, error) {
+		started, err := run(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.undo = started.end
+		return started.describe(), nil
+	})
+}
+
+// runCall runs a call in the request's own goroutine: another one costs 35 us. A panic ends the call, and goes on.
+func runCall[T any](ctx context.Context, l *lease, c *call, run func(context.Context, *call) (*T, error)) {
+	var got *T
+	err := error(errPanicked)
+	defer func() {
+		c.cancel()
+		l.finish(c, got, l.whole(err))
+	}()
+	got, err = run(ctx, c)
+}
+
+// wait waits until done is closed.
+func wait(ctx context.Context, op string, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+}
+
+// within returns a context that ends with ctx and with life.
+func within(ctx, life context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(l.life, func() { cancel(context.Cause(l.life)) })
+	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
@@ -130,7 +165,8 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 	defer l.mu.Unlock()
 	if c := l.calls[key]; c != nil {
 		if none := [sha256.Size]byte{}; c.print != print && c.print != none && print != none { // none is a cancellation
-			return nil, nil, &errorAnswer{status: http.StatusUnprocessableEntity, Body: api.Error{Code: fumehood.CodeConfig, Op: "repeat request", Message: "the key was used for another request"}}
+			const why = "the key was used for another request"
+			return nil, nil, newAnswer(http.StatusUnprocessableEntity, fumehood.CodeConfig, "repeat request", why)
 		}
 		return c, nil, nil
 	}
@@ -148,11 +184,10 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 
 // finish records the end of a call.
 func (l *lease) finish(c *call, answer any, err error) {
-	c.size = sizeOf(answer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.err = err; err == nil {
-		c.answer = answer
+		c.answer, c.size = answer, sizeOf(answer)
 		l.held, l.bytes = append(l.held, c), l.bytes+c.size
 	}
 	for len(l.held) > 1 && l.bytes > l.s.opts.held {
@@ -164,18 +199,19 @@ func (l *lease) finish(c *call, answer any, err error) {
 
 // sizeOf returns about how many bytes an answer takes.
 func sizeOf(answer any) int64 {
-	size := int64(4 << 10)
 	switch r := answer.(type) {
 	case *fumehood.Result:
-		if r != nil {
-			size = resultSize(r)
-		}
+		return outputSize(r.Stdout, r.Stderr)
 	case *api.SessionResult:
-		if r != nil {
-			for _, out := range []fumehood.Output{r.Stdout, r.Stderr, r.SetupStdout, r.SetupStderr} {
-				size += int64(len(out.Bytes))
-			}
-		}
+		return outputSize(r.Stdout, r.Stderr, r.SetupStdout, r.SetupStderr)
+	}
+	return outputSize()
+}
+
+func outputSize(outputs ...fumehood.Output) int64 {
+	size := int64(4 << 10) // of all else
+	for _, out := range outputs {
+		size += int64(len(out.Bytes))
 	}
 	return size
 }
@@ -195,7 +231,7 @@ func (l *lease) received(keys []string) {
 	now := time.Now()
 	for _, key := range keys {
 		c := l.calls[key]
-		if c == nil || !ended(c) || c.err == nil && c.answer == nil {
+		if c == nil || c.err == nil && c.answer == nil { // it is unknown, runs, or was acknowledged before
 			continue
 		}
 		l.drop(c)
@@ -207,15 +243,6 @@ func (l *lease) received(keys []string) {
 	}
 	for len(l.held) > 0 && l.held[0].answer == nil {
 		l.held = l.held[1:]
-	}
-}
-
-func ended(c *call) bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -234,10 +261,8 @@ func (l *lease) cancelKey(ctx context.Context, key string) error {
 		l.finish(c, nil, canceled)
 		return nil
 	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return &fumehood.Error{Op: "cancel request", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	if err := wait(ctx, "cancel request", c.done); err != nil {
+		return err
 	}
 	l.mu.Lock()
 	undo := c.undo

@@ -39,10 +39,12 @@ type process struct {
 
 func newProcesses() processes { return processes{all: map[string]*process{}} }
 
-func (p *process) describe() api.Process {
+func (p *process) describe() *api.Process {
 	info := p.Info()
-	return api.Process{ID: p.id, Args: info.Args, Started: info.Started, Ended: info.Ended}
+	return &api.Process{ID: p.id, Args: info.Args, Started: info.Started, Ended: info.Ended}
 }
+
+func (p *process) end(ctx context.Context) error { return p.Kill(ctx) }
 
 // add lists a command that runs.
 func (h *held) add(service string, proc fumehood.Process, out *stream) *process {
@@ -56,7 +58,7 @@ func (h *held) add(service string, proc fumehood.Process, out *stream) *process 
 	size := int64(0)
 	for _, p := range slices.Backward(h.order) {
 		if res := p.output.result(); res != nil {
-			ended, size = append(ended, p), size+resultSize(res)
+			ended, size = append(ended, p), size+sizeOf(res)
 			if len(ended) > maxProcesses || size > maxResults && len(ended) > 1 {
 				h.forget(p)
 			}
@@ -82,10 +84,10 @@ func (h *held) process(id string) (*process, error) {
 }
 
 // list returns the commands of a service, in start order.
-func (h *held) list(service string) []api.Process {
+func (h *held) list(service string) []*api.Process {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := []api.Process{}
+	all := []*api.Process{}
 	for _, p := range h.order {
 		if p.service == service {
 			all = append(all, p.describe())
@@ -94,15 +96,9 @@ func (h *held) list(service string) []api.Process {
 	return all
 }
 
-func resultSize(r *fumehood.Result) int64 {
-	return int64(len(r.Stdout.Bytes)+len(r.Stderr.Bytes)) + 1<<10
-}
-
-const (
-	// window is how many bytes of output may wait for a reader before the command does. As many are held that were sent
-	// before, for a reader that comes back after its connection broke.
-	window = 1 << 20
-)
+// window is how many bytes of output may wait for a reader before the command does. As many are held that were sent
+// before, for a reader that comes back after its connection broke.
+const window = 1 << 20
 
 // stream distributes a command's output. While a reader is there that has not taken a window of output, the command
 // blocks. Without a reader the oldest output is dropped.
@@ -114,7 +110,6 @@ type stream struct {
 	size    int // bytes of pieces
 	added   int // bytes of all pieces since the start
 	taken   int // bytes of all pieces that the last reader had taken when it left
-	next    map[fumehood.Stream]int64
 	readers map[*reader]bool
 	left    time.Time // when the last reader left, or the command started
 	// patience is how long a full window then blocks the command.
@@ -136,7 +131,7 @@ type reader struct {
 }
 
 func newStream(patience time.Duration) *stream {
-	return &stream{patience: patience, changed: make(chan struct{}), next: map[fumehood.Stream]int64{}, readers: map[*reader]bool{}, left: time.Now()}
+	return &stream{patience: patience, changed: make(chan struct{}), readers: map[*reader]bool{}, left: time.Now()}
 }
 
 // notify wakes all who wait. The caller has the lock.
@@ -170,6 +165,7 @@ func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
 		s.end(res, err)
 		return
 	}
+	next := map[fumehood.Stream]int64{} // offsets
 	for ev, err := range p.Events() {
 		switch {
 		case err != nil:
@@ -177,16 +173,12 @@ func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
 		case ev.Result != nil:
 			s.end(ev.Result, nil)
 		default:
-			s.add(ev.Stream, s.position(ev.Stream)+ev.Skipped, ev.Data, true)
+			offset := next[ev.Stream] + ev.Skipped
+			next[ev.Stream] = offset + int64(len(ev.Data))
+			s.add(ev.Stream, offset, ev.Data, true)
 		}
 	}
 	s.end(nil, &fumehood.Error{Op: "follow command", Class: fumehood.ErrInfrastructure, Err: errors.New("its events ended without an end")}) // if it has none yet
-}
-
-func (s *stream) position(from fumehood.Stream) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.next[from]
 }
 
 func (s *stream) end(res *fumehood.Result, err error) {
@@ -200,12 +192,11 @@ func (s *stream) end(res *fumehood.Result, err error) {
 
 // add adds output. If block is set, it waits for readers.
 func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.next[from] = offset + int64(len(data))
 	if len(data) == 0 {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for block && s.waiting() > 0 && s.waiting()+len(data) > window {
 		changed, wait := s.changed, min(beat, s.patience)
 		s.mu.Unlock()
@@ -270,51 +261,40 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	case s.ended != nil:
 		end = &api.Event{Type: api.EventEnd, Result: s.ended}
 	case s.err != nil:
-		e := api.ErrorOf(s.err)
-		end = &api.Event{Type: api.EventError, Error: &e}
+		end = &api.Event{Type: api.EventError, Error: new(api.ErrorOf(s.err))}
 	}
 	return piece{}, end, s.changed
 }
 
-// send sends the output from offsets on, and the end. It returns when that is sent, or the connection or ctx has ended.
-func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send func(any) error) {
+// send sends the output from offsets on, and the end. It returns when that is sent, or ctx has ended.
+func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send func(any)) {
 	r := s.attach()
 	defer s.detach(r)
-	for {
+	for ctx.Err() == nil {
 		p, end, changed := s.take(r)
 		switch {
 		case p.data != nil:
 			skip := min(max(from[p.stream]-p.offset, 0), int64(len(p.data)))
-			if p.data = p.data[skip:]; len(p.data) == 0 {
-				continue
-			}
-			if send(api.Event{Type: api.EventOutput, Stream: names[p.stream], Offset: p.offset + skip, Data: p.data}) != nil {
-				return
+			if p.data = p.data[skip:]; len(p.data) > 0 {
+				send(api.Event{Type: api.EventOutput, Stream: p.stream.String(), Offset: p.offset + skip, Data: p.data})
 			}
 		case end != nil:
-			_ = send(end) // the client may be gone
+			send(end)
 			return
 		default:
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return
-			case <-time.After(beat):
-				if send(api.Event{Type: api.EventHeartbeat}) != nil {
-					return
-				}
 			}
 		}
 	}
 }
 
-var names = map[fumehood.Stream]string{fumehood.Stdout: "stdout", fumehood.Stderr: "stderr"}
-
 // checkCaps limits the memory that a command's output takes in the server.
 func checkCaps(stdout, stderr int64) error {
 	const most = 64 << 20
 	if stdout > most || stderr > most {
-		return &fumehood.Error{Op: "read request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a result keeps at most %d bytes of a stream", most), Hint: "write to a file, or follow the events"}
+		return &fumehood.Error{Op: opRead, Class: fumehood.ErrLimit, Err: fmt.Errorf("a result keeps at most %d bytes of a stream", most), Hint: "write to a file, or follow the events"}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -19,19 +20,22 @@ import (
 
 // held is a sandbox that clients use by its name.
 type held struct {
+	s       *Server
+	l       *lease // unless it is kept
 	id      string
 	sandbox fumehood.Sandbox
 	keep    bool // it outlives its lease
-	expires time.Time
-	p       fumehood.Provider
 	processes
+	expires time.Time // with the lock of processes
 }
 
-func newHeld(p fumehood.Provider, sb fumehood.Sandbox) *held {
-	return &held{id: sb.Info().Name, sandbox: sb, p: p, processes: newProcesses()}
+func newHeld(s *Server, l *lease, sb fumehood.Sandbox) *held {
+	return &held{s: s, l: l, id: sb.Info().Name, sandbox: sb, processes: newProcesses()}
 }
 
 func (h *held) describe() *api.Sandbox {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return &api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires}
 }
 
@@ -41,12 +45,36 @@ func (h *held) close(ctx context.Context) error {
 	if !h.keep || err != nil {
 		return err
 	}
-	cleaner, ok := h.p.(provider.Cleaner)
+	p, err := h.s.provider(ctx)
+	if err != nil {
+		return err
+	}
+	cleaner, ok := p.(provider.Cleaner)
 	if !ok {
 		return &fumehood.Error{Op: "remove sandbox " + h.id, Class: fumehood.ErrUnsupported}
 	}
 	_, err = cleaner.Cleanup(ctx, provider.CleanupOptions{Names: []string{h.id}})
 	return err
+}
+
+// end removes the sandbox, and forgets it.
+func (h *held) end(ctx context.Context) error {
+	if err := h.close(ctx); err != nil {
+		return err
+	}
+	if h.keep {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		delete(h.s.kept, h.id)
+		return nil
+	}
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	if h.l.boxes[h.id] != nil { // else the lease's end counts it
+		delete(h.l.boxes, h.id)
+		h.s.sandboxes.Add(-1)
+	}
+	return nil
 }
 
 // service returns a service of the sandbox, by default the default one, for a user.
@@ -64,23 +92,6 @@ func (h *held) service(name, user string) (fumehood.Service, error) {
 	return svc, nil
 }
 
-// count counts a sandbox that is about to start.
-func (s *Server) count() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sandboxes >= s.opts.Limits.Sandboxes {
-		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.sandboxes), Hint: "remove some, or start the server with a higher --max-sandboxes"}
-	}
-	s.sandboxes++
-	return nil
-}
-
-func (s *Server) uncount() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sandboxes--
-}
-
 // create starts a sandbox for a lease.
 func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*held, error) {
 	done, err := l.start()
@@ -88,28 +99,18 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 		return nil, err
 	}
 	defer done()
-	if err := s.count(); err != nil {
-		return nil, err
+	if !enter(&s.sandboxes, s.opts.Limits.Sandboxes) {
+		return nil, &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.opts.Limits.Sandboxes),
+			Hint: "remove some, or start the server with a higher --max-sandboxes",
+		}
 	}
-	h, err := s.start(ctx, spec)
-	if err != nil {
-		s.uncount()
-		return nil, err
-	}
-	if h.keep {
-		s.uncount() // it may outlive this process
-		s.mu.Lock()
-		s.kept[h.id] = h
-		s.mu.Unlock()
-	} else {
-		l.mu.Lock()
-		l.boxes[h.id] = h
-		l.mu.Unlock()
-	}
-	return h, nil
-}
-
-func (s *Server) start(ctx context.Context, spec fumehood.Spec) (*held, error) {
+	counted := false
+	defer func() {
+		if !counted {
+			s.sandboxes.Add(-1)
+		}
+	}()
 	p, err := s.provider(ctx)
 	if err != nil {
 		return nil, err
@@ -118,69 +119,58 @@ func (s *Server) start(ctx context.Context, spec fumehood.Spec) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := newHeld(p, sb)
-	if h.keep = spec.Keep; h.keep {
-		h.expires = time.Now().Add(spec.TTL)
+	h := newHeld(s, l, sb)
+	if spec.Keep { // it may outlive this process
+		h.keep, h.expires = true, time.Now().Add(spec.TTL)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kept[h.id] = h
+		return h, nil
 	}
+	counted = true
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.boxes[h.id] = h
 	return h, nil
 }
 
-// remove removes a sandbox.
-func (s *Server) remove(ctx context.Context, l *lease, h *held) error {
-	if err := h.close(ctx); err != nil {
-		return err
+// opener returns the provider, if it has kept sandboxes and clients may use them, or nil.
+func (s *Server) opener(ctx context.Context) (provider.Opener, error) {
+	if !s.opts.Permit.Kept {
+		return nil, nil
 	}
-	if h.keep {
-		s.mu.Lock()
-		delete(s.kept, h.id)
-		s.mu.Unlock()
-		return nil
-	}
-	l.mu.Lock()
-	_, was := l.boxes[h.id]
-	delete(l.boxes, h.id)
-	l.mu.Unlock()
-	if was {
-		s.uncount()
-	}
-	return nil
+	p, err := s.provider(ctx)
+	opener, _ := p.(provider.Opener)
+	return opener, err
 }
 
 // find returns a sandbox of the lease, or a kept one.
 func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
-	l.mu.Lock()
-	h := l.boxes[id]
-	l.mu.Unlock()
+	h, unknown := lookup(&l.mu, l.boxes, "sandbox", id)
+	if unknown != nil {
+		h, _ = lookup(&s.mu, s.kept, "sandbox", id)
+	}
 	if h != nil {
 		return h, nil
 	}
-	unknown := &fumehood.Error{Op: "find sandbox " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has no sandbox with this name")}
-	if !s.opts.Permit.Kept {
-		return nil, unknown
-	}
-	s.mu.Lock()
-	h = s.kept[id]
-	s.mu.Unlock()
-	if h != nil {
-		return h, nil
-	}
-	p, err := s.provider(ctx)
+	opener, err := s.opener(ctx)
 	if err != nil {
 		return nil, err
 	}
-	opener, ok := p.(provider.Opener)
-	if !ok {
+	if opener == nil {
 		return nil, unknown
 	}
 	sb, err := opener.Open(ctx, id)
 	if errors.Is(err, fumehood.ErrConfig) {
-		unknown.Err = errors.New("neither the lease nor this user has a sandbox with this name")
-		return nil, unknown
+		return nil, &fumehood.Error{
+			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable,
+			Err: errors.New("neither the lease nor this user has a sandbox with this name"),
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	h = newHeld(p, sb)
+	h = newHeld(s, nil, sb)
 	h.keep = true
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,20 +189,16 @@ func (s *Server) list(ctx context.Context, l *lease) ([]api.Sandbox, error) {
 		all = append(all, *h.describe())
 	}
 	l.mu.Unlock()
-	if s.opts.Permit.Kept {
-		p, err := s.provider(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if opener, ok := p.(provider.Opener); ok {
-			kept, err := opener.Kept(ctx)
-			if err != nil {
-				return nil, err
-			}
-			for _, k := range kept {
-				all = append(all, api.Sandbox{ID: k.Name, Info: k.Info, Kept: true, Expires: k.Expires})
-			}
-		}
+	var kept []provider.KeptSandbox
+	opener, err := s.opener(ctx)
+	if opener != nil {
+		kept, err = opener.Kept(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range kept {
+		all = append(all, api.Sandbox{ID: k.Name, Info: k.Info, Kept: true, Expires: k.Expires})
 	}
 	slices.SortFunc(all, func(a, b api.Sandbox) int { return cmp.Compare(a.ID, b.ID) })
 	return all, nil
@@ -250,7 +236,6 @@ type createInput struct {
 	Keyed
 	Provider string `query:"provider" doc:"must be the server's provider, or empty"`
 	Body     fumehood.Spec
-	RawBody  []byte
 }
 
 type imagesInput struct {
@@ -280,22 +265,15 @@ func (s *Server) registerSandboxes() {
 		if err := s.permitted(in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
-		return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Sandbox, error) {
-			h, err := s.create(ctx, l, in.Body)
-			if err != nil {
-				return nil, err
-			}
-			c.undo = func(ctx context.Context) error { return s.remove(ctx, l, h) }
-			return h.describe(), nil
+		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*held, error) {
+			return s.create(ctx, l, in.Body)
 		})
 	}))
 	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, _ *Leased) (*output[sandboxes], error) {
 		all, err := s.list(ctx, l)
 		return &output[sandboxes]{sandboxes{all}}, err
 	}))
-	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, on(func(_ context.Context, _ *lease, h *held, _ *At) (*output[*api.Sandbox], error) {
-		return &output[*api.Sandbox]{h.describe()}, nil
-	}))
+	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, describing[At]())
 	register(s, op{http.MethodPost, one + "/renew", "renew-sandbox", "Set when a kept sandbox expires: ttl_ms from now, but never earlier than before", "Sandboxes"}, on(func(ctx context.Context, _ *lease, h *held, in *struct {
 		At
 		Body struct {
@@ -303,42 +281,52 @@ func (s *Server) registerSandboxes() {
 		}
 	},
 	) (*output[*api.Sandbox], error) {
-		return s.renew(ctx, h, api.Duration(in.Body.TTL))
+		err := h.renew(ctx, api.Duration(in.Body.TTL))
+		return &output[*api.Sandbox]{h.describe()}, err
 	}))
-	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, on(func(ctx context.Context, l *lease, h *held, _ *At) (*struct{}, error) {
-		return nil, s.remove(ctx, l, h)
-	}))
+	register(s, op{http.MethodDelete, one, "delete-sandbox", "Remove a sandbox, also a kept one", "Sandboxes"}, ending[At]())
 	register(s, op{http.MethodGet, one + "/connection", "get-connection", "Describe how a person connects to a service, and its ports", "Sandboxes"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, _ *In) (*output[fumehood.Connection], error) {
 		c, err := svc.Connection(ctx)
 		return &output[fumehood.Connection]{c}, err
 	}))
-	registerStream(s, op{http.MethodGet, one + "/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, on(s.logs))
+	registerStream(s, op{http.MethodGet, one + "/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, on(readLogs))
 }
 
-// renew sets when a kept sandbox expires.
-func (s *Server) renew(ctx context.Context, h *held, ttl time.Duration) (*output[*api.Sandbox], error) {
-	opener, ok := h.p.(provider.Opener)
-	if !ok || !h.keep {
-		return nil, &fumehood.Error{Op: "renew sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("only kept sandboxes expire")}
-	}
-	expires, err := opener.Renew(ctx, h.id, ttl)
+// opener returns the provider, if the sandbox is a kept one.
+func (h *held) opener(ctx context.Context, op, why string) (provider.Opener, error) {
+	p, err := h.s.provider(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	h.expires = expires
-	s.mu.Unlock()
-	return &output[*api.Sandbox]{h.describe()}, nil
+	if opener, ok := p.(provider.Opener); ok && h.keep {
+		return opener, nil
+	}
+	return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New(why)}
 }
 
-func (s *Server) logs(ctx context.Context, _ *lease, h *held, i *Named) (*huma.StreamResponse, error) {
-	opener, ok := h.p.(provider.Opener)
-	if !ok || !h.keep {
-		return nil, &fumehood.Error{Op: "read logs", Class: fumehood.ErrUnsupported, Err: errors.New("only kept sandboxes have logs")}
+// renew sets when a kept sandbox expires.
+func (h *held) renew(ctx context.Context, ttl time.Duration) error {
+	opener, err := h.opener(ctx, "renew sandbox", "only kept sandboxes expire")
+	if err != nil {
+		return err
+	}
+	expires, err := opener.Renew(ctx, h.id, ttl)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil && expires.After(h.expires) { // another request may have been faster
+		h.expires = expires
+	}
+	return err
+}
+
+func readLogs(ctx context.Context, _ *lease, h *held, i *Named) (*huma.StreamResponse, error) {
+	opener, err := h.opener(ctx, "read logs", "only kept sandboxes have logs")
+	if err != nil {
+		return nil, err
 	}
 	var logs bytes.Buffer
 	const most = 64 << 20
-	err := opener.Logs(ctx, h.id, i.Service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) {
+	err = opener.Logs(ctx, h.id, i.Service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) {
 		if logs.Len() < most {
 			logs.Write(p)
 		}
@@ -346,11 +334,5 @@ func (s *Server) logs(ctx context.Context, _ *lease, h *held, i *Named) (*huma.S
 	if err == nil && logs.Len() >= most {
 		err = &fumehood.Error{Op: "read logs", Class: fumehood.ErrTooLarge, Err: fmt.Errorf("they have more than %d bytes", most)}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &huma.StreamResponse{Body: func(c huma.Context) {
-		c.SetHeader("Content-Type", typeBytes)
-		_, _ = c.BodyWriter().Write(logs.Bytes()) // the client may be gone
-	}}, nil
+	return download(typeBytes, io.NopCloser(&logs), int64(logs.Len()), err)
 }

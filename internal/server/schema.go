@@ -18,6 +18,12 @@ func configuration(version string) huma.Config {
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "/v1/openapi", "", ""
 	c.RejectUnknownQueryParameters = true
 	c.Info.Description = "Sandboxes for untrusted code. How a program ended is a value, never an error: see Result. Every other answer than a success has an Error."
+	c.Servers = []*huma.Server{{URL: "http://localhost", Description: "over the server's unix socket"}}
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "needed where the server listens on TCP"},
+	}
+	c.Security = []map[string][]string{{}, {"token": {}}}
+	c.OnAddOperation = []huma.AddOpFunc{func(_ *huma.OpenAPI, o *huma.Operation) { describeRequest(o) }}
 	correct(c.Components.Schemas)
 	return c
 }
@@ -60,22 +66,6 @@ func correct(schemas huma.Registry) {
 			s.Properties[name] = schema
 		}
 		s.PrecomputeMessages()
-	}
-}
-
-// describe completes the document.
-func describe(doc *huma.OpenAPI) {
-	doc.Servers = []*huma.Server{{URL: "http://localhost", Description: "over the server's unix socket"}}
-	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token": {Type: "http", Scheme: "bearer", Description: "needed where the server listens on TCP"},
-	}
-	doc.Security = []map[string][]string{{}, {"token": {}}}
-	for _, item := range doc.Paths {
-		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Delete} {
-			if o != nil {
-				describeRequest(o)
-			}
-		}
 	}
 }
 

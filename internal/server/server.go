@@ -10,8 +10,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,7 +84,7 @@ type Server struct {
 	mu        sync.Mutex
 	leases    map[string]*lease
 	kept      map[string]*held // kept sandboxes, which outlive leases
-	sandboxes int              // started or being started
+	sandboxes atomic.Int64     // started or being started
 	commands  atomic.Int64     // running
 	reports   reports
 	bodies    *semaphore.Weighted // bytes of large bodies
@@ -97,7 +99,10 @@ func New(ctx context.Context, opts Options) *Server {
 	opts.Limits = opts.Limits.withDefaults()
 	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
 	opts.held, opts.bodies = cmp.Or(opts.held, maxHeld), max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
-	s := &Server{opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{}, reports: reports{all: map[*report]bool{}}, bodies: semaphore.NewWeighted(opts.bodies)}
+	s := &Server{
+		opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{},
+		reports: reports{all: map[chan api.Progress]string{}}, bodies: semaphore.NewWeighted(opts.bodies),
+	}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.life, s.stop = life, func() { stop(errLeaseEnded) }
 	mux := http.NewServeMux()
@@ -106,7 +111,8 @@ func New(ctx context.Context, opts Options) *Server {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, &errorAnswer{status: http.StatusNotFound, Body: api.Error{Code: fumehood.CodeNotFound, Message: "no such path of the API, or not with the method " + r.Method}})
+		why := "no such path of the API, or not with the method " + r.Method
+		fail(w, newAnswer(http.StatusNotFound, fumehood.CodeNotFound, "", why))
 	})
 	s.handler = s.guard(mux)
 	return s
@@ -133,7 +139,6 @@ func (s *Server) register() {
 	s.registerImages()
 	s.registerSessions()
 	s.registerEvaluations()
-	describe(s.api.OpenAPI())
 }
 
 const (
@@ -167,21 +172,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // close ends all leases and the provider.
 func (s *Server) close(ctx context.Context) error {
+	s.stop() // from now on, no lease is opened
 	s.mu.Lock()
-	all := make([]*lease, 0, len(s.leases))
-	for _, l := range s.leases {
-		all = append(all, l)
-	}
+	all := slices.Collect(maps.Values(s.leases))
 	s.mu.Unlock()
-	s.stop()
 	for _, l := range all {
 		l.end() //nolint:contextcheck // the lease's own
 	}
 	for _, l := range all {
 		<-l.removed
 	}
-	if p := s.opened.Load(); p != nil {
-		return (*p).Close(ctx)
+	if p, err, _ := s.opening.Do("", s.open); err == nil { // it waits for a provider that is being opened
+		return p.(fumehood.Provider).Close(ctx)
 	}
 	return nil
 }
@@ -191,18 +193,8 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 	if p := s.opened.Load(); p != nil {
 		return *p, nil
 	}
-	done := s.opening.DoChan("", func() (any, error) {
-		if p := s.opened.Load(); p != nil {
-			return *p, nil
-		}
-		p, err := s.opts.Open(s.life, s.reports.send)
-		if err == nil {
-			s.opened.Store(&p)
-		}
-		return p, err
-	})
 	select {
-	case r := <-done:
+	case r := <-s.opening.DoChan("", s.open):
 		if r.Err != nil {
 			return nil, r.Err
 		}
@@ -210,6 +202,21 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 	case <-ctx.Done():
 		return nil, &fumehood.Error{Op: "open provider", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	}
+}
+
+// open returns the provider. It opens it if it is not open, unless the server has stopped.
+func (s *Server) open() (any, error) {
+	if p := s.opened.Load(); p != nil {
+		return *p, nil
+	}
+	if s.life.Err() != nil {
+		return nil, context.Cause(s.life)
+	}
+	p, err := s.opts.Open(s.life, s.reports.send)
+	if err == nil {
+		s.opened.Store(&p)
+	}
+	return p, err
 }
 
 // isLoopback reports whether the value of a header Host is a name of the loopback, with any port.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,16 +21,26 @@ import (
 // openSession is a session of a lease.
 type openSession struct {
 	*session.Session
+	l    *lease
 	id   string
 	kind session.Kind
 
 	mu        sync.Mutex
-	runtimes  map[string]*session.Runtime
+	runtimes  map[string]*runtime
 	snapshots map[int]string // paths by the numbers of their checkpoints
 }
 
 func (o *openSession) describe() *api.Session {
 	return &api.Session{ID: o.id, Kind: o.kind, Workspace: o.Workspace()}
+}
+
+// end closes the session, and forgets it.
+func (o *openSession) end(ctx context.Context) error {
+	if err := o.Close(ctx); err != nil {
+		return err
+	}
+	disown(o.l, o.l.sessions, o.id)
+	return nil
 }
 
 // environment returns the environment of a session, if the client may have it.
@@ -79,43 +88,26 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 
 // openSession opens a session for a lease.
 func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOptions) (*openSession, error) {
-	done, err := l.startLong()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	opts, err := body.Options()
-	if err != nil {
-		return nil, err
-	}
-	if opts.Environment, err = s.environment(body); err != nil {
-		return nil, err
-	}
-	o := &openSession{kind: opts.Kind, runtimes: map[string]*session.Runtime{}, snapshots: map[int]string{}}
-	opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
-	if err != nil {
-		return nil, err
-	}
-	opts.Logger, opts.Dir = s.opts.Logger, s.opts.sessions
-	if o.Session, err = session.Open(ctx, opts); err != nil {
-		return nil, err
-	}
-	o.id = filepath.Base(filepath.Dir(o.Workspace()))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sessions[o.id] = o
-	return o, nil
-}
-
-// closeSession closes a session and forgets it.
-func (l *lease) closeSession(ctx context.Context, o *openSession) error {
-	if err := o.Close(ctx); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.sessions, o.id)
-	return nil
+	return own(l, l.sessions, func() (string, *openSession, error) {
+		opts, err := body.Options()
+		if err != nil {
+			return "", nil, err
+		}
+		if opts.Environment, err = s.environment(body); err != nil {
+			return "", nil, err
+		}
+		o := &openSession{l: l, kind: opts.Kind, runtimes: map[string]*runtime{}, snapshots: map[int]string{}}
+		opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
+		if err != nil {
+			return "", nil, err
+		}
+		opts.Logger, opts.Dir = s.opts.Logger, s.opts.sessions
+		if o.Session, err = session.Open(ctx, opts); err != nil {
+			return "", nil, err
+		}
+		o.id = filepath.Base(filepath.Dir(o.Workspace()))
+		return o.id, o, nil
+	})
 }
 
 // Sessioned is the input of requests about a session.
@@ -125,12 +117,7 @@ type Sessioned struct {
 }
 
 func (i Sessioned) find(_ context.Context, l *lease) (*openSession, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if o := l.sessions[i.Session]; o != nil {
-		return o, nil
-	}
-	return nil, missing("session", i.Session)
+	return lookup(&l.mu, l.sessions, "session", i.Session)
 }
 
 // Runs is the input of requests about a runtime.
@@ -139,20 +126,18 @@ type Runs struct {
 	Runtime string `path:"runtime" maxLength:"100" doc:"the runtime's id"`
 }
 
-func (i Runs) find(ctx context.Context, l *lease) (*session.Runtime, error) {
+func (i Runs) find(ctx context.Context, l *lease) (*runtime, error) {
 	o, err := i.Sessioned.find(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if r := o.runtimes[i.Runtime]; r != nil {
-		return r, nil
-	}
-	return nil, missing("runtime", i.Runtime)
+	return lookup(&o.mu, o.runtimes, "runtime", i.Runtime)
 }
 
-func describeRuntime(r *session.Runtime) *api.Runtime {
+// runtime is a container of a session.
+type runtime struct{ *session.Runtime }
+
+func (r *runtime) describe() *api.Runtime {
 	d := &api.Runtime{ID: r.Name(), Service: r.Service().ServiceInfo()}
 	if code, ok := r.Poll(); ok {
 		d.ExitCode = &code
@@ -160,18 +145,12 @@ func describeRuntime(r *session.Runtime) *api.Runtime {
 	return d
 }
 
-// KeyedSession is the input of requests about a session that run once.
-type KeyedSession struct {
-	Sessioned
-	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
-	RawBody []byte
-}
+func (r *runtime) end(ctx context.Context) error { return r.Kill(ctx) }
 
 type executeInput struct {
 	Runs
-	Key     string `header:"Idempotency-Key" maxLength:"200" doc:"as to create a sandbox"`
-	Body    api.Execute
-	RawBody []byte
+	Once
+	Body api.Execute
 }
 
 // registerSessions adds the operations of package session.
@@ -179,34 +158,20 @@ func (s *Server) registerSessions() {
 	const all, one = "/v1/sessions", "/v1/sessions/{session}"
 	register(s, op{http.MethodPost, all, "open-session", "Open a session: copy a workspace", "Sessions"}, withLease(func(ctx context.Context, l *lease, in *struct {
 		Keyed
-		Body    api.SessionOptions
-		RawBody []byte
+		Body api.SessionOptions
 	},
 	) (*output[*api.Session], error) {
-		return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Session, error) {
-			o, err := s.openSession(ctx, l, &in.Body)
-			if err != nil {
-				return nil, err
-			}
-			c.undo = func(ctx context.Context) error { return l.closeSession(ctx, o) }
-			return o.describe(), nil
+		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*openSession, error) {
+			return s.openSession(ctx, l, &in.Body)
 		})
 	}))
 	type sessionList struct {
 		Sessions []*api.Session `json:"sessions"`
 	}
 	register(s, op{http.MethodGet, all, "list-sessions", "List the lease's sessions", "Sessions"}, withLease(func(_ context.Context, l *lease, _ *Leased) (*output[sessionList], error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		found := sessionList{Sessions: []*api.Session{}}
-		for _, id := range slices.Sorted(maps.Keys(l.sessions)) {
-			found.Sessions = append(found.Sessions, l.sessions[id].describe())
-		}
-		return &output[sessionList]{found}, nil
+		return &output[sessionList]{sessionList{list(l, l.sessions)}}, nil
 	}))
-	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, on(func(ctx context.Context, l *lease, o *openSession, _ *Sessioned) (*struct{}, error) {
-		return nil, l.closeSession(ctx, o)
-	}))
+	register(s, op{http.MethodDelete, one, "close-session", "Close a session, with its runtimes", "Sessions"}, ending[Sessioned]())
 	register(s, op{http.MethodPost, one + "/reset", "reset-session", "Restore the workspace from the last checkpoint, or from the start", "Sessions"}, on(func(ctx context.Context, _ *lease, o *openSession, _ *struct {
 		Sessioned
 		Body struct{}
@@ -215,7 +180,8 @@ func (s *Server) registerSessions() {
 		return nil, o.Reset(ctx)
 	}))
 	register(s, op{http.MethodPost, one + "/checkpoints", "finish-checkpoint", "Save the workspace", "Sessions"}, on(func(ctx context.Context, l *lease, o *openSession, in *struct {
-		KeyedSession
+		Sessioned
+		Once
 		Body struct{}
 	},
 	) (*output[*api.Checkpoint], error) {
@@ -242,10 +208,7 @@ func (s *Server) registerSessions() {
 			return nil, &fumehood.Error{Op: "read snapshot", Class: fumehood.ErrUnavailable, Err: errors.New("the session has no such checkpoint")}
 		}
 		file, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		return download(typeBytes, file, -1, nil)
+		return download(typeBytes, file, -1, err)
 	}))
 	type globs struct {
 		Globs []string `json:"globs" minItems:"1"`
@@ -276,7 +239,8 @@ func (s *Server) registerSessions() {
 }
 
 type spawnInput struct {
-	KeyedSession
+	Sessioned
+	Once
 	Body api.SpawnOptions
 }
 
@@ -293,26 +257,24 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 			return nil, err
 		}
 	}
-	return once(ctx, l, in.Key, in.RawBody, func(ctx context.Context, c *call) (*api.Runtime, error) {
-		r, err := o.Spawn(ctx, opts)
+	return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*runtime, error) {
+		spawned, err := o.Spawn(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
-		c.undo = r.Kill
+		r := &runtime{spawned}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.runtimes[r.Name()] = r
-		return describeRuntime(r), nil
+		return r, nil
 	})
 }
 
 func (s *Server) registerRuntimes(all string) {
 	one := all + "/{runtime}"
 	register(s, op{http.MethodPost, all, "spawn-runtime", "Start a container over the workspace, which runs one command at a time", "Sessions"}, on(s.spawn))
-	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, on(func(_ context.Context, _ *lease, r *session.Runtime, _ *Runs) (*output[*api.Runtime], error) {
-		return &output[*api.Runtime]{describeRuntime(r)}, nil
-	}))
-	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, on(func(ctx context.Context, _ *lease, r *session.Runtime, in *struct {
+	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, describing[Runs]())
+	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, on(func(ctx context.Context, _ *lease, r *runtime, in *struct {
 		Runs
 		Kill bool `query:"kill" doc:"do not download an uploaded workspace first"`
 	},
@@ -322,7 +284,7 @@ func (s *Server) registerRuntimes(all string) {
 		}
 		return nil, r.Cleanup(ctx)
 	}))
-	register(s, op{http.MethodPost, one + "/execute", "execute-command", "Run a command after the setup, in its shell, to its end", "Sessions"}, on(func(ctx context.Context, l *lease, r *session.Runtime, in *executeInput) (*output[*api.SessionResult], error) {
+	register(s, op{http.MethodPost, one + "/execute", "execute-command", "Run a command after the setup, in its shell, to its end", "Sessions"}, on(func(ctx context.Context, l *lease, r *runtime, in *executeInput) (*output[*api.SessionResult], error) {
 		if err := checkCaps(in.Body.StdoutCap, in.Body.StderrCap); err != nil {
 			return nil, err
 		}
@@ -339,7 +301,7 @@ func (s *Server) registerRuntimes(all string) {
 			return api.SessionResultOf(res), nil
 		})
 	}))
-	registerStream(s, op{http.MethodPost, one + "/stream", "stream-command", "Run a command, and follow its output to its end. It is killed if the connection breaks", "Sessions"}, typeLines, api.SessionEvent{}, on(func(ctx context.Context, l *lease, r *session.Runtime, in *struct {
+	registerStream(s, op{http.MethodPost, one + "/stream", "stream-command", "Run a command, and follow its output to its end. It is killed if the connection breaks", "Sessions"}, typeLines, api.SessionEvent{}, on(func(ctx context.Context, l *lease, r *runtime, in *struct {
 		Runs
 		Body api.Execute
 	},
@@ -351,7 +313,7 @@ func (s *Server) registerRuntimes(all string) {
 		if err != nil {
 			return nil, err
 		}
-		return follow(ctx, l, api.SessionEvent{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
+		return follow(ctx, l.life, api.SessionEvent{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			defer leave()
 			for ev, err := range r.Stream(ctx, in.Body.Options()) {
 				send(sessionEvent(ev, err))
@@ -364,10 +326,9 @@ func (s *Server) registerRuntimes(all string) {
 func sessionEvent(ev session.Event, err error) api.SessionEvent {
 	switch {
 	case err != nil:
-		e := api.ErrorOf(err)
-		return api.SessionEvent{Type: api.EventError, Error: &e}
+		return api.SessionEvent{Type: api.EventError, Error: new(api.ErrorOf(err))}
 	case ev.Result != nil:
 		return api.SessionEvent{Type: api.EventEnd, Result: api.SessionResultOf(ev.Result)}
 	}
-	return api.SessionEvent{Type: api.EventOutput, Phase: ev.Phase, Stream: names[ev.Stream], Data: ev.Data}
+	return api.SessionEvent{Type: api.EventOutput, Phase: ev.Phase, Stream: ev.Stream.String(), Data: ev.Data}
 }

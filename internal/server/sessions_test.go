@@ -279,7 +279,7 @@ func TestSession_leaseClosing(t *testing.T) {
 	}
 	for _, o := range open {
 		all.Go(func() {
-			if err := l.closeSession(t.Context(), o); err != nil {
+			if err := o.end(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
