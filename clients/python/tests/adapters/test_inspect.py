@@ -46,7 +46,7 @@ FOLDER = Path(__file__).parent / "inspect"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "inspect.md"
 COMPOSE = str(FOLDER / "compose.yaml")
 PLAIN = FumehoodConfig(image=IMAGE)
-BACKENDS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+BACKENDS = pytest.mark.parametrize("anyio_backend", [pytest.param("asyncio", marks=pytest.mark.short), "trio"])
 
 
 def containers() -> list[str]:
@@ -124,6 +124,7 @@ def test_eval_tools(tmp_path: Path) -> None:
     assert not containers()
 
 
+@pytest.mark.short
 def test_eval_exec_remote(tmp_path: Path) -> None:
     """A solver's exec_remote reaches the provider's own, and puts nothing into the sandbox."""
     seen: list[Any] = []
@@ -143,6 +144,7 @@ def test_eval_exec_remote(tmp_path: Path) -> None:
     assert seen == ["RemoteProcess", "hi\n", ""]
 
 
+@pytest.mark.short
 def test_eval_refused(tmp_path: Path) -> None:
     """A project that is not allowed fails before any sample, with the field that allows it."""
     (tmp_path / "compose.yaml").write_text(f"services: {{default: {{image: {IMAGE}, privileged: true}}}}\n")
@@ -150,13 +152,16 @@ def test_eval_refused(tmp_path: Path) -> None:
         evaluate(tmp_path, ("fumehood", str(tmp_path / "compose.yaml")), generate())
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGTERM], [signal.SIGINT], [signal.SIGINT] * 2])
+@pytest.mark.parametrize(
+    "signals",
+    [pytest.param([signal.SIGKILL], marks=pytest.mark.short), [signal.SIGTERM], [signal.SIGINT], [signal.SIGINT] * 2],
+)
 def test_eval_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
     """An evaluation that is ended in the middle of its samples leaves no container."""
     command = [sys.executable, str(FOLDER / "slow.py"), f"t{os.getpid()}", str(tmp_path)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as running:
         try:
-            assert wait_for(lambda: len(containers()) == 4 or running.poll() is not None)
+            assert wait_for(lambda: len(containers()) == 8 or running.poll() is not None)
             assert running.poll() is None
             for number in signals:
                 running.send_signal(number)
@@ -291,6 +296,7 @@ async def test_config_user(anyio_backend: str) -> None:
         assert (await resolve_root_access(e["default"])).state == "usable"
 
 
+@pytest.mark.short
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples of the how-to run as they are, on the test image."""
     blocks = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text("utf-8"), re.DOTALL | re.MULTILINE)
