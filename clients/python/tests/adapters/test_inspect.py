@@ -8,21 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from inspect_ai import Task, eval
 from inspect_ai._util.error import PrerequisiteError
-from inspect_ai.dataset import Sample
-from inspect_ai.log import EvalLog
-from inspect_ai.model import ModelOutput, ModelUsage, get_model
-from inspect_ai.scorer import Score, Scorer, Target, mean, scorer
-from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
-from inspect_ai.tool import bash, python, text_editor
+from inspect_ai.solver import Generate, Solver, TaskState, generate, solver
 from inspect_ai.tool._sandbox_tools_utils.sandbox import resolve_root_access
 from inspect_ai.util import (
     ComposeConfig,
@@ -32,96 +24,14 @@ from inspect_ai.util import (
     ExecStderr,
     ExecStdout,
     OutputLimitExceededError,
-    SandboxEnvironmentSpec,
     SandboxUnavailableError,
     sandbox,
 )
 from inspect_ai.util._sandbox.limits import override_max_exec_output_size, override_max_read_file_size
 
-import tests  # noqa: F401
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
+from tests.adapters.evals import BACKENDS, COMPOSE, FOLDER, HOWTO, PLAIN, containers, evaluate, started
 from tests.real import IMAGE, wait_for
-
-FOLDER = Path(__file__).parent / "inspect"
-HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "inspect.md"
-COMPOSE = str(FOLDER / "compose.yaml")
-PLAIN = FumehoodConfig(image=IMAGE)
-BACKENDS = pytest.mark.parametrize("anyio_backend", [pytest.param("asyncio", marks=pytest.mark.short), "trio"])
-
-
-def containers() -> list[str]:
-    """Return the containers of this test's tasks."""
-    command = ["docker", "ps", "-aq", "--filter", f"label=fumehood.label.inspect_ai=t{os.getpid()}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-
-
-def call(tool: str, **arguments: Any) -> ModelOutput:
-    output = ModelOutput.for_tool_call("mockllm/model", tool, arguments)
-    output.usage = ModelUsage()  # otherwise inspect downloads a tokenizer
-    return output
-
-
-def text(content: str) -> ModelOutput:
-    output = ModelOutput.from_content("mockllm/model", content)
-    output.usage = ModelUsage()
-    return output
-
-
-@scorer(metrics=[mean()])
-def finds(file: str) -> Scorer:
-    """Score whether a file in the sandbox has the target's text."""
-
-    async def score(state: TaskState, target: Target) -> Score:
-        found = await sandbox().read_file(file)
-        return Score(value=int(found == target.text), answer=found)
-
-    return score
-
-
-def evaluate(
-    tmp_path: Path, config: Any, steps: Any, outputs: list[ModelOutput] | None = None, **sample: Any
-) -> EvalLog:
-    """Evaluate one sample and return the log."""
-    task = Task(
-        dataset=[Sample(input="do it", **sample)],
-        solver=steps,
-        scorer=finds("/tmp/answer") if "target" in sample else None,
-        sandbox=SandboxEnvironmentSpec("fumehood", config) if not isinstance(config, tuple) else config,
-        name=f"t{os.getpid()}",
-    )
-    model = get_model("mockllm/model", custom_outputs=outputs or [text("done")])
-    (log,) = eval(task, model=model, display="none", log_dir=str(tmp_path), log_format="json")
-    return log
-
-
-def test_eval_tools(tmp_path: Path) -> None:
-    """The tools run in a sandbox of two services with metadata, files and a set-up, and leave nothing."""
-    code = "import urllib.request as u; print(u.urlopen('http://store:8000/hostname').status)"
-    outputs = [
-        call("bash", command="cat given.txt set-up.txt; echo $SAMPLE; id -un"),
-        call("python", code=code),
-        call("text_editor", command="create", path="/tmp/answer", file_text="fourty"),
-        call("text_editor", command="str_replace", path="/tmp/answer", old_str="fourty", new_str="forty-two"),
-        text("done"),
-    ]
-    log = evaluate(
-        tmp_path,
-        ("fumehood", COMPOSE),
-        [use_tools(bash(timeout=30), python(timeout=30), text_editor()), generate()],
-        outputs,
-        id="s1",
-        target="forty-two",
-        files={"given.txt": "a file", "store:/tmp/other.txt": "for the other service"},
-        setup="echo ' and a set-up' > set-up.txt",
-        metadata={"image": IMAGE},
-    )
-    assert log.status == "success", log.error
-    assert log.samples
-    results = [m.text for m in log.samples[0].messages if m.role == "tool"]
-    assert results[0] == "a file and a set-up\ns1\nnobody\n", results
-    assert results[1] == "200\n", results
-    assert log.samples[0].scores and log.samples[0].scores["finds"].value == 1, results
-    assert not containers()
 
 
 @pytest.mark.short
@@ -169,19 +79,6 @@ def test_eval_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
             assert wait_for(lambda: not containers())
         finally:
             running.kill()
-
-
-@asynccontextmanager
-async def started(config: Any, metadata: dict[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
-    """Start a sandbox as inspect does, and end it."""
-    provider = FumehoodSandboxEnvironment
-    await provider.task_init("startup", config)
-    try:
-        environments = await provider.sample_init(f"t{os.getpid()}", config, metadata or {})
-        yield environments
-        await provider.sample_cleanup(f"t{os.getpid()}", config, environments, interrupted=False)
-    finally:
-        await provider.task_cleanup("shutdown", config, cleanup=True)
 
 
 @pytest.mark.anyio
