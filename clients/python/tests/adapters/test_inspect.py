@@ -118,6 +118,20 @@ async def test_exec() -> None:
 
 
 @pytest.mark.anyio
+async def test_exec_large_output(anyio_backend: str) -> None:
+    """A limit above what the server keeps holds up to that, as inspect's services need it."""
+    async with started(PLAIN) as e:
+        with override_max_exec_output_size(150 << 20):
+            assert (await e["default"].exec(["echo", "little"])).stdout == "little\n"
+            result = await e["default"].exec(["sh", "-c", "yes | head -c 60000000"])
+            assert len(result.stdout) == 60_000_000
+            with pytest.raises(OutputLimitExceededError, match="64 MiB"):
+                await e["default"].exec(["sh", "-c", "yes | head -c 70000000"])
+            with pytest.raises(OutputLimitExceededError, match="150 MiB"):
+                await e["default"].exec(["head", "-c", "40000000", "/dev/zero"])
+
+
+@pytest.mark.anyio
 @BACKENDS
 async def test_exec_remote() -> None:
     async with started(PLAIN) as all_of_it:
