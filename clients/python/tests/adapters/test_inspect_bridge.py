@@ -84,11 +84,7 @@ def bridged(seen: dict[str, Any]) -> Solver:
 @pytest.mark.parametrize("config", [PLAIN, ("fumehood", COMPOSE)], ids=["image", "compose-user"])
 def test_sandbox_agent_bridge(tmp_path: Path, config: Any) -> None:
     """An agent in a sandbox without a network talks to the evaluation's model, and calls a tool of the host."""
-    outputs = [
-        call("shell", command="cat given.txt"),
-        call("mcp__host__look_up", text="a file"),
-        text("It has a file."),
-    ]
+    outputs = [call("shell", command="cat given.txt"), call("mcp__host__look_up", text="a file"), text("It is known.")]
     files = {"agent.py": (FOLDER / "agent.py").read_text("utf-8"), "given.txt": "a file"}
     seen: dict[str, Any] = {}
     log = evaluate(tmp_path, config, bridged(seen), outputs, files=files, metadata={"image": IMAGE})
