@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.util import ComposeConfig, ComposeService
+from inspect_ai.util._sandbox.environment import set_sandbox_prebuilt
 
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
-from tests.adapters.evals import started
+from tests.adapters.evals import PLAIN, started
 from tests.real import IMAGE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
@@ -201,3 +208,65 @@ async def test_compose_egress(folder: Path) -> None:
             connection = await environments["default"].connection()
             (network,) = inspected(connection.container)["NetworkSettings"]["Networks"]
             assert inspected(network)["Internal"] == internal
+
+
+@contextmanager
+def prebuilt() -> Iterator[None]:
+    """Let inspect take images as prebuilt."""
+    set_sandbox_prebuilt(True)
+    try:
+        yield
+    finally:
+        set_sandbox_prebuilt(False)
+
+
+MISSING = [
+    (FumehoodConfig(image="fumehood-test/none"), "fumehood-test/none (default)"),
+    (
+        "services: {default: {image: fumehood-test/none}, other: {build: .}}",
+        "build of TASK (other); fumehood-test/none",
+    ),
+    ("services: {default: {image: fumehood-test/none, x-local: true}}", "fumehood-test/none (default)"),
+]
+
+
+@pytest.mark.parametrize(("config", "names"), MISSING, ids=["image", "build", "local"])
+async def test_prebuilt_missing(folder: Path, config: Any, names: str) -> None:
+    """The error names all images that are missing, before any sample."""
+    if isinstance(config, str):
+        (folder / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN echo {folder} > /unique\n")
+        (folder / "compose.yaml").write_text(config)
+        config, names = str(folder / "compose.yaml"), names.replace("TASK", str(folder))
+    with prebuilt(), pytest.raises(PrerequisiteError, match="missing: " + re.escape(names)):
+        await accept(config)
+
+
+async def test_prebuilt_present(folder: Path) -> None:
+    """Images that are present start: those of names, and those that Fumehood has built from the same files."""
+    (folder / "compose.yaml").write_text(
+        f"services: {{default: {{build: ., command: sleep infinity}}, other: {{{WAITS}}}}}"
+    )
+    await accept(str(folder / "compose.yaml"))
+    with prebuilt():
+        for config in (PLAIN, str(folder / "compose.yaml")):
+            async with started(config) as environments:
+                assert (await environments["default"].exec(["true"])).success
+
+
+async def test_prebuilt_variable(tmp_path: Path) -> None:
+    """inspect's variable reaches the provider."""
+    task = """
+from inspect_ai import Task, task
+from inspect_ai.util import SandboxEnvironmentSpec
+from fumehood.inspect import FumehoodConfig
+
+@task
+def missing():
+    return Task(sandbox=SandboxEnvironmentSpec("fumehood", FumehoodConfig(image="fumehood-test/none")))
+"""
+    (tmp_path / "task.py").write_text(task)
+    command = [sys.executable, "-m", "inspect_ai", "eval", "task.py", "--model", "mockllm/model", "--display", "plain"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "INSPECT_EVAL_SANDBOX_PREBUILT": "true"}
+    found = await anyio.run_process(command, cwd=tmp_path, env=env, check=False)
+    assert found.returncode != 0
+    assert "missing: fumehood-test/none (default)" in (found.stdout + found.stderr).decode()
