@@ -22,7 +22,8 @@ type checking struct {
 	allow bool // record settings that break the isolation as notes instead of rejecting them
 
 	errs     []refusal
-	unsafely bool            // some of errs could be allowed
+	unsafely bool            // some of errs could be allowed as unsafe
+	outsides bool            // some of errs could be allowed as paths that are only read
 	taken    map[string]bool // mount points in use, as "service path"
 }
 
@@ -68,8 +69,13 @@ func (c *checking) err() error {
 		errs = append(errs, r.err)
 	}
 	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: errors.Join(errs...)}
-	if c.unsafely {
+	switch {
+	case c.unsafely && c.outsides:
+		e.Hint = "remove what breaks the isolation, or allow it (--allow-read for paths that are only read, else --allow-unsafe)"
+	case c.unsafely:
 		e.Hint = "remove what breaks the isolation, or allow it (--allow-unsafe)"
+	case c.outsides:
+		e.Hint = "use paths in the project's folder, or allow others (--allow-read)"
 	}
 	return e
 }
@@ -82,6 +88,16 @@ func (c *checking) refuse(keys []string, format string, a ...any) {
 
 // unsafe records a value that breaks the isolation: as a note if that is allowed, otherwise as an error.
 func (c *checking) unsafe(keys []string, value, why string) {
+	c.unless(&c.unsafely, keys, value, why)
+}
+
+// outside records a path outside of the project's folder that is only read. Allowing that path makes it safe.
+func (c *checking) outside(keys []string, path, why string) {
+	c.unless(&c.outsides, keys, path, why)
+}
+
+// unless records an unsafe value. refused is set if that is not allowed.
+func (c *checking) unless(refused *bool, keys []string, value, why string) {
 	if c.allow {
 		note := Change{Key: strings.Join(keys, "."), To: value, Reason: why, Unsafe: true}
 		if keys[0] == "services" {
@@ -90,7 +106,7 @@ func (c *checking) unsafe(keys []string, value, why string) {
 		c.notes = append(c.notes, note)
 		return
 	}
-	c.unsafely = true
+	*refused = true
 	if value != "" {
 		value += ": "
 	}

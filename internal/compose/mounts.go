@@ -92,7 +92,11 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	if !c.placed(at, v.Source) {
 		return
 	}
-	if why := c.gate.Mount(v.Source, !v.ReadOnly); why != "" {
+	switch why := c.gate.Mount(v.Source, !v.ReadOnly); {
+	case why == "":
+	case v.ReadOnly && hostpath.Unsafe(v.Source, false) == "":
+		c.outside(at, v.Source, why)
+	default:
 		c.unsafe(at, v.Source, why)
 	}
 }
@@ -172,10 +176,10 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 	case f.Environment != "" && c.as.Environment[f.Environment] == "":
 		c.refuse(append(at, "environment"), "the variable %s is empty: no file is made from it", f.Environment)
 	case f.File != "" && !c.placed(append(at, "file"), f.File):
-	case f.File != "" && !c.gate.Inside(f.File):
-		c.unsafe(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
 	case f.File != "" && hostpath.Unsafe(f.File, false) != "":
 		c.unsafe(append(at, "file"), f.File, hostpath.Unsafe(f.File, false))
+	case f.File != "" && !c.gate.Inside(f.File):
+		c.outside(append(at, "file"), f.File, "it is a file of the host outside of the project's folder")
 	case f.File != "" && special(f.File):
 		c.refuse(append(at, "file"), "%s is neither a regular file nor a folder", f.File)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -205,5 +206,36 @@ func TestLoad_aliases(t *testing.T) {
 	}
 	if _, err := load(t, "x-a: &a [*a]\nservices: {a: {image: i}}\n", fumehood.Compose{}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("a list that contains itself: got %v", err)
+	}
+}
+
+func TestLoad_hints(t *testing.T) {
+	const read, unsafe = "--allow-read", "--allow-unsafe"
+	outside := t.TempDir()
+	for name, tt := range map[string]struct {
+		file string
+		want []string
+	}{
+		"a folder, read-only":      {"services: {a: {image: i, volumes: ['OUT:/x:ro']}}", []string{read}},
+		"a secret's file":          {"services: {a: {image: i, secrets: [s]}}\nsecrets: {s: {file: OUT/x}}", []string{read}},
+		"a folder, writable":       {"services: {a: {image: i, volumes: ['OUT:/x']}}", []string{unsafe}},
+		"the host's settings":      {"services: {a: {image: i, volumes: ['/etc:/x:ro']}}", []string{unsafe}},
+		"a secret of the host":     {"services: {a: {image: i, secrets: [s]}}\nsecrets: {s: {file: /etc/shadow}}", []string{unsafe}},
+		"a folder, and privileges": {"services: {a: {image: i, privileged: true, volumes: ['OUT:/x:ro']}}", []string{read, unsafe}},
+		"nothing that can be":      {"services: {a: {image: i, tmpfs: [/]}}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := project(t, map[string]string{"compose.yaml": strings.ReplaceAll(tt.file, "OUT", outside)})
+			_, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}})
+			var detail *fumehood.Error
+			if !errors.As(err, &detail) {
+				t.Fatalf("got %v", err)
+			}
+			for _, flag := range []string{read, unsafe} {
+				if got, want := strings.Contains(detail.Hint, flag), slices.Contains(tt.want, flag); got != want {
+					t.Errorf("%s in the hint is %v, want %v: %v", flag, got, want, err)
+				}
+			}
+		})
 	}
 }

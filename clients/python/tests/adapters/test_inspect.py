@@ -8,21 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from inspect_ai import Task, eval
 from inspect_ai._util.error import PrerequisiteError
-from inspect_ai.dataset import Sample
-from inspect_ai.log import EvalLog
-from inspect_ai.model import ModelOutput, ModelUsage, get_model
-from inspect_ai.scorer import Score, Scorer, Target, mean, scorer
-from inspect_ai.solver import Generate, Solver, TaskState, generate, solver, use_tools
-from inspect_ai.tool import bash, python, text_editor
+from inspect_ai.solver import Generate, Solver, TaskState, generate, solver
 from inspect_ai.tool._sandbox_tools_utils.sandbox import resolve_root_access
 from inspect_ai.util import (
     ComposeConfig,
@@ -32,98 +24,17 @@ from inspect_ai.util import (
     ExecStderr,
     ExecStdout,
     OutputLimitExceededError,
-    SandboxEnvironmentSpec,
     SandboxUnavailableError,
     sandbox,
 )
 from inspect_ai.util._sandbox.limits import override_max_exec_output_size, override_max_read_file_size
 
-import tests  # noqa: F401
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
+from tests.adapters.evals import BACKENDS, COMPOSE, FOLDER, HOWTO, PLAIN, containers, evaluate, started
 from tests.real import IMAGE, wait_for
 
-FOLDER = Path(__file__).parent / "inspect"
-HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "inspect.md"
-COMPOSE = str(FOLDER / "compose.yaml")
-PLAIN = FumehoodConfig(image=IMAGE)
-BACKENDS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
-
-def containers() -> list[str]:
-    """Return the containers of this test's tasks."""
-    command = ["docker", "ps", "-aq", "--filter", f"label=fumehood.label.inspect_ai=t{os.getpid()}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-
-
-def call(tool: str, **arguments: Any) -> ModelOutput:
-    output = ModelOutput.for_tool_call("mockllm/model", tool, arguments)
-    output.usage = ModelUsage()  # otherwise inspect downloads a tokenizer
-    return output
-
-
-def text(content: str) -> ModelOutput:
-    output = ModelOutput.from_content("mockllm/model", content)
-    output.usage = ModelUsage()
-    return output
-
-
-@scorer(metrics=[mean()])
-def finds(file: str) -> Scorer:
-    """Score whether a file in the sandbox has the target's text."""
-
-    async def score(state: TaskState, target: Target) -> Score:
-        found = await sandbox().read_file(file)
-        return Score(value=int(found == target.text), answer=found)
-
-    return score
-
-
-def evaluate(
-    tmp_path: Path, config: Any, steps: Any, outputs: list[ModelOutput] | None = None, **sample: Any
-) -> EvalLog:
-    """Evaluate one sample and return the log."""
-    task = Task(
-        dataset=[Sample(input="do it", **sample)],
-        solver=steps,
-        scorer=finds("/tmp/answer") if "target" in sample else None,
-        sandbox=SandboxEnvironmentSpec("fumehood", config) if not isinstance(config, tuple) else config,
-        name=f"t{os.getpid()}",
-    )
-    model = get_model("mockllm/model", custom_outputs=outputs or [text("done")])
-    (log,) = eval(task, model=model, display="none", log_dir=str(tmp_path), log_format="json")
-    return log
-
-
-def test_eval_tools(tmp_path: Path) -> None:
-    """The tools run in a sandbox of two services with metadata, files and a set-up, and leave nothing."""
-    code = "import urllib.request as u; print(u.urlopen('http://store:8000/hostname').status)"
-    outputs = [
-        call("bash", command="cat given.txt set-up.txt; echo $SAMPLE; id -un"),
-        call("python", code=code),
-        call("text_editor", command="create", path="/tmp/answer", file_text="fourty"),
-        call("text_editor", command="str_replace", path="/tmp/answer", old_str="fourty", new_str="forty-two"),
-        text("done"),
-    ]
-    log = evaluate(
-        tmp_path,
-        ("fumehood", COMPOSE),
-        [use_tools(bash(timeout=30), python(timeout=30), text_editor()), generate()],
-        outputs,
-        id="s1",
-        target="forty-two",
-        files={"given.txt": "a file", "store:/tmp/other.txt": "for the other service"},
-        setup="echo ' and a set-up' > set-up.txt",
-        metadata={"image": IMAGE},
-    )
-    assert log.status == "success", log.error
-    assert log.samples
-    results = [m.text for m in log.samples[0].messages if m.role == "tool"]
-    assert results[0] == "a file and a set-up\ns1\nnobody\n", results
-    assert results[1] == "200\n", results
-    assert log.samples[0].scores and log.samples[0].scores["finds"].value == 1, results
-    assert not containers()
-
-
+@pytest.mark.short
 def test_eval_exec_remote(tmp_path: Path) -> None:
     """A solver's exec_remote reaches the provider's own, and puts nothing into the sandbox."""
     seen: list[Any] = []
@@ -143,6 +54,7 @@ def test_eval_exec_remote(tmp_path: Path) -> None:
     assert seen == ["RemoteProcess", "hi\n", ""]
 
 
+@pytest.mark.short
 def test_eval_refused(tmp_path: Path) -> None:
     """A project that is not allowed fails before any sample, with the field that allows it."""
     (tmp_path / "compose.yaml").write_text(f"services: {{default: {{image: {IMAGE}, privileged: true}}}}\n")
@@ -150,13 +62,16 @@ def test_eval_refused(tmp_path: Path) -> None:
         evaluate(tmp_path, ("fumehood", str(tmp_path / "compose.yaml")), generate())
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGTERM], [signal.SIGINT], [signal.SIGINT] * 2])
+@pytest.mark.parametrize(
+    "signals",
+    [pytest.param([signal.SIGKILL], marks=pytest.mark.short), [signal.SIGTERM], [signal.SIGINT], [signal.SIGINT] * 2],
+)
 def test_eval_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
     """An evaluation that is ended in the middle of its samples leaves no container."""
     command = [sys.executable, str(FOLDER / "slow.py"), f"t{os.getpid()}", str(tmp_path)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as running:
         try:
-            assert wait_for(lambda: len(containers()) == 4 or running.poll() is not None)
+            assert wait_for(lambda: len(containers()) == 8 or running.poll() is not None)
             assert running.poll() is None
             for number in signals:
                 running.send_signal(number)
@@ -164,19 +79,6 @@ def test_eval_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
             assert wait_for(lambda: not containers())
         finally:
             running.kill()
-
-
-@asynccontextmanager
-async def started(config: Any, metadata: dict[str, Any] | None = None) -> AsyncIterator[dict[str, Any]]:
-    """Start a sandbox as inspect does, and end it."""
-    provider = FumehoodSandboxEnvironment
-    await provider.task_init("startup", config)
-    try:
-        environments = await provider.sample_init(f"t{os.getpid()}", config, metadata or {})
-        yield environments
-        await provider.sample_cleanup(f"t{os.getpid()}", config, environments, interrupted=False)
-    finally:
-        await provider.task_cleanup("shutdown", config, cleanup=True)
 
 
 @pytest.mark.anyio
@@ -213,6 +115,20 @@ async def test_exec() -> None:
         assert "sleep 78" not in (await sb.exec(lists)).stdout
     with pytest.raises(SandboxUnavailableError):
         await sb.exec(["true"])
+
+
+@pytest.mark.anyio
+async def test_exec_large_output(anyio_backend: str) -> None:
+    """A limit above what the server keeps holds up to that, as inspect's services need it."""
+    async with started(PLAIN) as e:
+        with override_max_exec_output_size(150 << 20):
+            assert (await e["default"].exec(["echo", "little"])).stdout == "little\n"
+            result = await e["default"].exec(["sh", "-c", "yes | head -c 60000000"])
+            assert len(result.stdout) == 60_000_000
+            with pytest.raises(OutputLimitExceededError, match="64 MiB"):
+                await e["default"].exec(["sh", "-c", "yes | head -c 70000000"])
+            with pytest.raises(OutputLimitExceededError, match="150 MiB"):
+                await e["default"].exec(["head", "-c", "40000000", "/dev/zero"])
 
 
 @pytest.mark.anyio
@@ -291,6 +207,7 @@ async def test_config_user(anyio_backend: str) -> None:
         assert (await resolve_root_access(e["default"])).state == "usable"
 
 
+@pytest.mark.short
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples of the how-to run as they are, on the test image."""
     blocks = re.findall(r"^```python\n(.*?)^```$", HOWTO.read_text("utf-8"), re.DOTALL | re.MULTILINE)
@@ -315,7 +232,7 @@ async def test_config_refused(anyio_backend: str, tmp_path: Path) -> None:
     project = {"services": {"default": service}}
     path = tmp_path / "in" / "compose.yaml"
     path.write_text(ComposeConfig.model_validate(project).model_dump_json(exclude_none=True))
-    with pytest.raises(PrerequisiteError, match="FumehoodConfig allows it: allow_unsafe"):
+    with pytest.raises(PrerequisiteError, match=r"FumehoodConfig allows it: allow_read$"):
         async with started(str(path)):
             pass
     async with started(FumehoodConfig(compose=str(path), allow_read=(str(outside),))) as e:

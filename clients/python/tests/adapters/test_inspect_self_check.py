@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -41,7 +41,14 @@ def engine() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-@pytest.fixture(scope="module", params=[*(f"asyncio-{name}" for name in CONFIGS), "trio-compose-user"])
+def cases() -> Iterator[Any]:
+    """Yield what the checks run on. An image and a Compose project are enough for CI."""
+    for case in (*(f"asyncio-{name}" for name in CONFIGS), "trio-compose-user"):
+        in_ci = case in ("asyncio-image-root", "trio-compose-user")
+        yield pytest.param(case, marks=pytest.mark.short if in_ci else ())
+
+
+@pytest.fixture(scope="module", params=cases())
 def case(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

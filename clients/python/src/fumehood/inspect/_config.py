@@ -21,6 +21,7 @@ CONFIG_FILES = [*COMPOSE_FILES, DOCKERFILE]
 GENERIC_IMAGE = "aisiuk/inspect-tool-support"  # of inspect's Docker provider
 
 _METADATA = re.compile(r"SAMPLE_METADATA_\w+", re.ASCII)
+_DEFAULTED = re.compile(r"(SAMPLE_METADATA_\w+):?[-+]", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 
 
@@ -123,14 +124,14 @@ def plan(config: BaseModel | str | None, metadata: Mapping[str, Any] | None, pre
         return Plan(own, compose=replace(project, content=json.dumps({"services": {"default": service}})))
     else:
         return Plan(own, image=image)
-    names = set(_METADATA.findall(text))
+    names, defaulted = set(_METADATA.findall(text)), set(_DEFAULTED.findall(text))
     values = {name: value for name, value in _variables(metadata).items() if name in names}
-    unknown = {} if metadata is not None else dict.fromkeys(names, "")  # those of samples to come
+    unknown = {} if metadata is not None else dict.fromkeys(names - defaulted, "")  # those of samples to come
     host = {name: os.environ[name] for name in own.host_env if name in os.environ}
     of_images = _of_images(text)
     used = {name: value for name, value in values.items() if name in of_images}
     project = replace(project, env={**host, **unknown, **values})
-    return Plan(own, compose=project, missing=of_images - used.keys(), variables=used)
+    return Plan(own, compose=project, missing=of_images - used.keys() - defaulted, variables=used)
 
 
 def _variables(metadata: Mapping[str, Any] | None) -> dict[str, str]:
@@ -167,11 +168,11 @@ def parse_size(size: int | str) -> int:
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
-# What the server's advice names, and the field of FumehoodConfig that does the same.
+# What the server's messages say, and the field of FumehoodConfig that does the same.
 _FIELDS = {
     "--allow-read": "allow_read",
     "--allow-unsafe": "allow_unsafe",
-    "--host-env": "host_env",
+    "those that are named": "host_env",
     "--egress": 'egress="internet"',
     "--memory": "memory",
 }

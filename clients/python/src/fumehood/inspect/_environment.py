@@ -34,6 +34,7 @@ from .. import (
     Output,
     Result,
     StaleError,
+    TooLargeError,
     UnavailableError,
     UnsupportedError,
 )
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 LABEL = "inspect_ai"  # its value is the task's name
 NOT_FOUND, NOT_EXECUTED = 127, 126  # a shell's exit codes
+MAX_OUTPUT = 64 << 20  # bytes of a stream that the server keeps
 
 
 @contextlib.contextmanager
@@ -197,10 +199,13 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a command to its end. One that timed out is not run again; concurrency needs no limit here."""
+        """Run a command to its end. One that timed out is not run again; concurrency needs no limit here.
+
+        Streams keep their end. If inspect's limit is above 64 MiB, more than that is an OutputLimitExceededError.
+        """
         if not cmd:
             return ExecResult(False, NOT_FOUND, "", "the command is empty")
-        limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
+        limit = min(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE, MAX_OUTPUT)
         options = self._options(cmd, cwd, env, user)
         try:
             with available():
@@ -210,6 +215,8 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
             if user:
                 raise SandboxUserUnsupportedError(str(e)) from e
             raise
+        except TooLargeError as e:  # control characters are longer in the answer
+            raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, None) from e
         except NotExecutableError:
             raise
         except NotStartedError as e:
@@ -233,6 +240,9 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
             raise error
         if result.outcome == "lost":
             raise SandboxUnavailableError(f"the sandbox ended while the command ran: {result.reason}")
+        truncated = result.stdout.truncated or result.stderr.truncated
+        if truncated and SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE > MAX_OUTPUT:
+            raise OutputLimitExceededError("64 MiB", stdout + stderr)
         return ExecResult(result.success, result.exit_code, stdout, stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:

@@ -1,4 +1,4 @@
-"""Evaluates four samples that take long, for tests that end it: python slow.py TASK LOG_FOLDER."""
+"""Evaluates eight samples that take long, for tests that end it: python slow.py TASK LOG_FOLDER."""
 
 import sys
 
@@ -21,5 +21,5 @@ def slow() -> Solver:
 
 
 config = SandboxEnvironmentSpec("fumehood", FumehoodConfig(image="fumehood-test/python"))
-task = Task(dataset=[Sample(input="wait", id=n) for n in range(4)], solver=slow(), sandbox=config, name=sys.argv[1])
-eval(task, model=get_model("mockllm/model"), display="none", log_dir=sys.argv[2], max_sandboxes=4)
+task = Task(dataset=[Sample(input="wait", id=n) for n in range(8)], solver=slow(), sandbox=config, name=sys.argv[1])
+eval(task, model=get_model("mockllm/model"), display="none", log_dir=sys.argv[2], max_sandboxes=8)
