@@ -56,13 +56,14 @@ def commands() -> Solver:
 def evaluation(provider: str) -> None:
     """Run an evaluation."""
     prereqs.validate_docker_engine = any_version
-    task = Task([Sample("x") for _ in range(SAMPLES)], commands(), sandbox=SandboxEnvironmentSpec(provider, CONFIG))
+    dataset = [Sample("x") for _ in range(SAMPLES)]
+    task = Task(dataset, solver=commands(), sandbox=SandboxEnvironmentSpec(provider, CONFIG))
     with tempfile.TemporaryDirectory() as logs:
         options = {"max_samples": AT_ONCE, "max_sandboxes": AT_ONCE, "log_dir": logs, "display": "none"}
         (log,) = evaluate(task, model="mockllm/model", **options)
-    if log.status != "success" or log.results.completed_samples != SAMPLES:
-        errors = {str(each.error.message)[:500] for each in log.samples or () if each.error}
-        raise RuntimeError(f"{provider}: {log.status}: {log.error or errors}")
+        if log.status != "success" or log.results.completed_samples != SAMPLES:
+            errors = {str(each.error.message)[:500] for each in log.samples or () if each.error}
+            raise RuntimeError(f"{provider}: {log.status}: {log.error} {errors}")
 
 
 def evaluations(rounds: int) -> None:

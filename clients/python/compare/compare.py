@@ -237,7 +237,7 @@ class Comparison:
     def examine(self, name: str) -> None:
         """See what a peer does with commands that end badly, and what it allows."""
         facts = self.seen[name].facts
-        facts["timeout"], facts["left"] = "has no time limits", ""
+        facts["timeout"], facts["left"] = "has no time limits", "not tried"
         if self.seen[name].about["limits"]:
             facts["timeout"], facts["left"] = self.time_out(name)
         with self.sandbox(name) as (worker, container):

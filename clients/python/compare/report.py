@@ -72,7 +72,9 @@ def page(seen: Mapping[str, Seen], machine: Mapping[str, str]) -> str:
     parts = [
         HEAD.format(**machine),
         "## What is compared\n" + table(["package", "version", "used as"], used),
-        "## Time of a call\nMedians in milliseconds.\n\n" + table(["", *TIMES.values()], times),
+        "## Time of a call\n"
+        "Medians in milliseconds. A close takes 10 s where the package asks the container's main program to end,\n"
+        "which the image's shell does not.\n\n" + table(["", *TIMES.values()], times),
         "## How commands end\n"
         "What the package's call returns or raises. The command that is too long is `sleep & setsid sleep & sleep`.\n"
         "For the one that needs too much memory, the container was limited to 256 MiB by `docker update`.\n\n"
