@@ -172,6 +172,32 @@ def test_trial_sidecar(tmp_path: Path) -> None:
     assert reward(run_trial(tmp_path, task)) == 1
 
 
+def test_trial_steps(tmp_path: Path) -> None:
+    """The steps of a task follow one another in one environment, each with its own solution and tests."""
+    files = {"environment/Dockerfile": DOCKERFILE}
+    for name, solve in {"first": "touch begun", "second": "[ -e begun ] && echo forty-two >answer"}.items():
+        grade = GRADE.format("/app/answer") if name == "second" else "echo 1 >/logs/verifier/reward.txt\n"
+        files[f"steps/{name}/instruction.md"] = "Go on.\n"
+        files[f"steps/{name}/solution/solve.sh"] = f"#!/bin/bash\n{solve}\n"
+        files[f"steps/{name}/tests/test.sh"] = f"#!/bin/bash\n{grade}"
+    task = make_task(tmp_path / "task", files, "", '[[steps]]\nname = "first"\n[[steps]]\nname = "second"')
+    result = run_trial(tmp_path, task)
+    assert reward(result) == 1
+    assert result.step_results
+    assert [each.step_name for each in result.step_results] == ["first", "second"]
+    assert reward(run_trial(tmp_path, task, "nop")) == 0.5
+
+
+def test_trial_extra_compose(tmp_path: Path) -> None:
+    """A Compose file of the run comes over the task's own definition."""
+    extra = tmp_path / "extra.yaml"
+    extra.write_text("services: {main: {environment: {ADDED: forty-two}}}\n")
+    solve = {"solution/solve.sh": "#!/bin/bash\necho $ADDED >answer\n"}
+    task = make_task(tmp_path / "task", {"environment/Dockerfile": DOCKERFILE, **solve})
+    assert reward(run_trial(tmp_path, task, extra_docker_compose=[extra])) == 1
+    assert reward(run_trial(tmp_path, task)) == 0
+
+
 def test_trial_health(tmp_path: Path) -> None:
     """Users of the agent and the verifier are those of the task, and a health check is waited for."""
     grade = "#!/bin/bash\ngrep -q healthy /app/state && [ $(id -un) = daemon ] && " + GRADE.format("/app/answer")
