@@ -182,7 +182,7 @@ async def test_start_fails(client: AsyncClient) -> None:
             with pytest.raises(error):
                 await backend.working_dir()
         assert backend.ref is None
-    with pytest.raises(WorkspaceUnavailableError, match="no sandbox with this name"):
+    with pytest.raises(WorkspaceUnavailableError, match="find sandbox gone: the lease has none with this id"):
         await FumehoodWorkspaceBackend(client, ref=WorkspaceRef(provider="fumehood", id="gone")).working_dir()
 
 
