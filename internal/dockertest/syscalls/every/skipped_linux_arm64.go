@@ -1,0 +1,4 @@
+package main
+
+// skippedHere are the calls that only this architecture has.
+var skippedHere []uintptr

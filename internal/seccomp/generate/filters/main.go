@@ -1,0 +1,36 @@
+// Command filters writes the programs of Fumehood's seccomp profile to the folder named by its argument, one for each
+// architecture.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/fumehood/fumehood/internal/seccomp"
+	"github.com/fumehood/fumehood/internal/seccomp/filter"
+)
+
+func write(folder string) error {
+	profile, err := seccomp.Load("")
+	if err != nil {
+		return err
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		program, err := filter.Compile(profile, arch, nil, filter.DefaultKernel)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, arch+".bpf"), program, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func main() {
+	if err := write(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "write the filters:", err)
+		os.Exit(1)
+	}
+}
