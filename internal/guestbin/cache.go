@@ -15,6 +15,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guestbin/source"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 const (
@@ -50,7 +51,7 @@ func openCache() (*cache, error) {
 		err = fmt.Errorf("%s is not a folder", all)
 	}
 	if err == nil {
-		err = private(all, info)
+		err = owner.Private(all, info)
 	}
 	if err != nil {
 		return nil, noCache(err)
@@ -102,7 +103,7 @@ func (c *cache) file(name string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, noCache(fmt.Errorf("%s is not a regular file", filepath.Join(c.root.Name(), name)))
 	}
-	if err := private(filepath.Join(c.root.Name(), name), info); err != nil {
+	if err := owner.Private(filepath.Join(c.root.Name(), name), info); err != nil {
 		return nil, noCache(err)
 	}
 	f, err := c.root.Open(name)

@@ -3,6 +3,7 @@ package owner
 import (
 	"errors"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -52,7 +53,7 @@ func MakeFolder(dir, name string, kept bool) (string, error) {
 		return "", err
 	}
 	// The folder gets its marks before its name, so a process that is killed here leaves no folder without an owner.
-	unnamed, err := os.MkdirTemp(dir, unnamedPrefix)
+	unnamed, err := makeUnnamed(dir, self)
 	if err != nil {
 		return "", err
 	}
@@ -79,11 +80,35 @@ func rename(unnamed, folder string) error {
 }
 
 const (
-	// unnamedPrefix is the prefix of the names of folders whose marks are incomplete.
+	// unnamedPrefix is the prefix of the names of folders whose marks are incomplete. The process that makes or removes
+	// the folder follows.
 	unnamedPrefix = ".new-"
-	// unnamedFor is how long such a folder may exist. Older ones are abandoned.
+	// unnamedFor is how long such a folder may exist if its process cannot be judged. Older ones are abandoned.
 	unnamedFor = time.Hour
 )
+
+// makeUnnamed makes a folder in dir for what this process is making or removing.
+func makeUnnamed(dir string, self ID) (string, error) {
+	return os.MkdirTemp(dir, unnamedPrefix+url.PathEscape(self.String())+"-")
+}
+
+// abandoned reports whether nobody will finish what was begun in an unnamed folder.
+func abandoned(e fs.DirEntry) bool {
+	text := strings.TrimPrefix(e.Name(), unnamedPrefix)
+	text, _ = url.PathUnescape(text[:max(strings.LastIndexByte(text, '-'), 0)]) // otherwise Parse fails
+	id, perr := Parse(text)
+	self, serr := Self()
+	if perr == nil && serr == nil {
+		switch Judge(self, id) {
+		case Alive:
+			return false
+		case Dead:
+			return true
+		}
+	}
+	info, err := e.Info()
+	return err == nil && time.Since(info.ModTime()) > unnamedFor
+}
 
 // Folders lists the folders in dir. It returns nothing if dir does not exist or is "". It also removes folders whose
 // creation or removal was not finished.
@@ -95,7 +120,7 @@ func Folders(dir string) ([]Folder, error) {
 	var all []Folder
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), unnamedPrefix) {
-			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > unnamedFor {
+			if abandoned(e) {
 				_ = os.RemoveAll(filepath.Join(dir, e.Name())) // the next call retries
 			}
 			continue
@@ -130,7 +155,11 @@ func Discard(folder string) error {
 	if err != nil {
 		return err
 	}
-	unnamed, err := os.MkdirTemp(filepath.Dir(folder), unnamedPrefix)
+	self, err := Self()
+	if err != nil {
+		return err
+	}
+	unnamed, err := makeUnnamed(filepath.Dir(folder), self)
 	if err != nil {
 		return err
 	}

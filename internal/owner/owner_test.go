@@ -157,5 +157,8 @@ func TestMakeFolder_killed(t *testing.T) {
 		if all, err = Folders(dir); err != nil || len(all) != 0 {
 			t.Errorf("there is %v, %v", all, err)
 		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package guestbin
+package owner
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// private returns an error unless the file or folder belongs to this user and is inaccessible to others.
-func private(path string, info fs.FileInfo) error {
+// Private returns an error unless the file or folder belongs to this user and is inaccessible to others.
+func Private(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s does not belong to this user", path)

@@ -1,0 +1,228 @@
+package imagestore
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/archive"
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+)
+
+// How layers mark what lower layers lose.
+const (
+	whiteoutPrefix = ".wh."
+	metaPrefix     = ".wh..wh."
+	opaqueMarker   = ".wh..wh..opq"
+)
+
+// opaqueAttr is the attribute of a folder that hides the folders of lower layers.
+const opaqueAttr = "trusted.overlay.opaque"
+
+// maxAttrs is the maximum size of a file's extended attributes, in bytes. ext4 holds no more, and reports a full disk.
+const maxAttrs = 3500
+
+// attrOverhead is about what ext4 needs for an attribute besides its name and value, in bytes.
+const attrOverhead = 24
+
+// paxAttr begins the names of tar records that are extended attributes.
+const paxAttr = "SCHILY.xattr."
+
+// apply unpacks the tar stream of a layer into a folder, in the form that overlayfs expects of a lower layer. Owners,
+// modes and whiteouts need the rights of root. containerd's code resolves all names within the folder, whatever links
+// the layer has; this code limits and changes what it sees.
+func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budget) error {
+	a := &applier{dir: dir, budget: b, devices: map[string]bool{}}
+	_, err := archive.Apply(ctx, dir, layer, archive.WithFilter(a.accept), archive.WithConvertWhiteout(a.convert))
+	if err != nil {
+		return err
+	}
+	if len(a.devices) > 0 {
+		s.opts.Logger.Info("devices of an image are left out", "layer", filepath.Base(dir), "devices", len(a.devices))
+	}
+	return a.finish()
+}
+
+// applier is the state of unpacking a layer.
+type applier struct {
+	dir     string
+	budget  *budget
+	root    *tar.Header     // of the layer's top folder; nil if there was none
+	devices map[string]bool // the names of devices, which are left out
+}
+
+// accept checks an entry, and removes from it what is not unpacked. It is false for entries that are left out. Names
+// are clean.
+func (a *applier) accept(h *tar.Header) (bool, error) {
+	if err := a.budget.entry(len(h.Name)+len(h.Linkname), h.Size); err != nil {
+		return false, err
+	}
+	h.Name = strings.TrimLeft(h.Name, "/")
+	if h.Name == ".." || strings.HasPrefix(h.Name, "../") {
+		return false, fmt.Errorf("entry %q is outside of the layer", h.Name)
+	}
+	if err := checkOwner(h); err != nil {
+		return false, err
+	}
+	if err := keepAttrs(h); err != nil {
+		return false, err
+	}
+	h.Uname, h.Gname = "", "" // folders' headers are kept until the end
+	switch base := path.Base(h.Name); {
+	case h.Name == "." || h.Name == "":
+		if h.Typeflag == tar.TypeDir {
+			a.root = h
+		}
+		return false, nil
+	case base == opaqueMarker:
+		return true, nil
+	case strings.HasPrefix(base, metaPrefix), strings.HasPrefix(h.Name, metaPrefix): // of AUFS
+		return false, nil
+	case base == whiteoutPrefix, base == whiteoutPrefix+".", base == whiteoutPrefix+"..":
+		return false, fmt.Errorf("whiteout %q hides no file", h.Name)
+	}
+	return a.acceptType(h)
+}
+
+// acceptType is accept for the entry's type.
+func (a *applier) acceptType(h *tar.Header) (bool, error) {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeFifo:
+		return true, nil
+	case tar.TypeGNUSparse, tar.TypeCont: // the reader returns their whole content
+		h.Typeflag = tar.TypeReg
+		return true, nil
+	case tar.TypeLink:
+		return !a.devices[path.Clean(strings.TrimLeft(h.Linkname, "/"))], nil
+	case tar.TypeChar, tar.TypeBlock:
+		a.devices[h.Name] = true
+		return false, nil
+	case tar.TypeXGlobalHeader:
+		return false, nil
+	}
+	return false, fmt.Errorf("entry %q has the unknown type %q", h.Name, h.Typeflag)
+}
+
+// checkOwner rejects ids that the kernel does not have. -1 would leave the owner as it is.
+func checkOwner(h *tar.Header) error {
+	const most = 1<<32 - 2
+	if h.Uid < 0 || int64(h.Uid) > most || h.Gid < 0 || int64(h.Gid) > most {
+		return fmt.Errorf("entry %q has the owner %d:%d", h.Name, h.Uid, h.Gid)
+	}
+	return nil
+}
+
+// keepAttrs removes all records of an entry but the extended attributes that a layer may set: capabilities, and those
+// of users, except overlayfs's. Only files and folders can have attributes of users.
+func keepAttrs(h *tar.Header) error {
+	var kept map[string]string
+	total, owned := 0, h.FileInfo().Mode().IsRegular() && h.Typeflag != tar.TypeLink || h.Typeflag == tar.TypeDir
+	for key, value := range h.PAXRecords {
+		attr, ok := strings.CutPrefix(key, paxAttr)
+		user := strings.HasPrefix(attr, "user.") && !strings.HasPrefix(attr, "user.overlay.") && owned
+		if !ok || attr != "security.capability" && !user {
+			continue
+		}
+		if total += len(attr) + len(value) + attrOverhead; total > maxAttrs {
+			return &fumehood.Error{
+				Class: fumehood.ErrLimit, Err: fmt.Errorf("entry %.200q has more than %d bytes of extended attributes", h.Name, maxAttrs),
+			}
+		}
+		if kept == nil {
+			kept = map[string]string{}
+		}
+		kept[key] = value
+	}
+	h.PAXRecords = kept
+	return nil
+}
+
+// convert replaces an entry that marks a loss by overlayfs's form of it. It is true for all other entries. file is the
+// entry's path, whose folder exists and has no links.
+//
+// Whiteouts hide what lower layers have, whether they come before or after entries of the same name.
+func (a *applier) convert(h *tar.Header, file string) (bool, error) {
+	dir, base := filepath.Split(file)
+	switch {
+	case base == opaqueMarker:
+		return false, setOpaque(filepath.Clean(dir))
+	case strings.HasPrefix(base, whiteoutPrefix):
+		return false, hide(dir + strings.TrimPrefix(base, whiteoutPrefix))
+	case h.Typeflag == tar.TypeDir:
+		info, err := os.Lstat(file)
+		if err != nil || info.Mode()&fs.ModeCharDevice == 0 { // the only devices are whiteouts
+			return true, nil // it doesn't exist yet, or is merged
+		}
+		return true, errors.Join(os.Remove(file), os.Mkdir(file, 0o700), setOpaque(file))
+	}
+	return true, nil
+}
+
+// hide makes a whiteout. What the layer itself has at the path hides lower files as well, except for the content of
+// lower folders.
+func hide(file string) error {
+	info, err := os.Lstat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return whiteoutError(file, unix.Mknod(file, unix.S_IFCHR, 0))
+	case err != nil:
+		return err
+	case info.IsDir():
+		return setOpaque(file)
+	}
+	return nil
+}
+
+func setOpaque(dir string) error {
+	return whiteoutError(dir, unix.Lsetxattr(dir, opaqueAttr, []byte("y"), 0))
+}
+
+// whiteoutError returns the error of a system call that made a whiteout or an opaque folder.
+func whiteoutError(file string, err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) {
+		return &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no whiteouts in the file system of %s: %w", filepath.Dir(file), err),
+			Hint: "run as root, with XDG_CACHE_HOME on ext4, XFS, Btrfs or tmpfs",
+		}
+	}
+	return err
+}
+
+// finish sets owner, mode and time of the layer's top folder.
+func (a *applier) finish() error {
+	if a.root == nil {
+		return os.Chmod(a.dir, 0o755) // whatever the umask
+	}
+	mtime := a.root.ModTime
+	if mtime.Before(time.Unix(0, 0)) || mtime.Year() > 9999 {
+		mtime = time.Unix(0, 0)
+	}
+	return errors.Join(
+		os.Chown(a.dir, a.root.Uid, a.root.Gid),
+		os.Chmod(a.dir, a.root.FileInfo().Mode()),
+		os.Chtimes(a.dir, mtime, mtime),
+	)
+}
+
+// syncAll writes all changes of the file system that has a folder to its disk.
+func syncAll(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return os.NewSyscallError("syncfs", err)
+	}
+	return nil
+}

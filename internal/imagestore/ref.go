@@ -1,0 +1,118 @@
+package imagestore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/fumehood/fumehood"
+)
+
+// source is where an image is read from.
+type source string
+
+// The sources, which are also the prefixes of references.
+const (
+	anySource     source = ""   // a name: the store, the Engine, a registry
+	byID          source = "id" // only the store
+	dockerArchive source = "docker-archive"
+	ociArchive    source = "oci-archive"
+	ociLayout     source = "oci"
+	dockerDaemon  source = "docker-daemon"
+)
+
+// reference is a parsed reference.
+type reference struct {
+	text      string
+	source    source
+	name      name.Reference // of anySource and dockerDaemon
+	given     string         // the name as given, for the Engine
+	id        v1.Hash        // of byID
+	path, tag string         // of files; tag may be empty
+}
+
+// parse parses a reference as the user wrote it.
+func parse(text string) (reference, error) {
+	r := reference{text: text, given: text}
+	if id, err := v1.NewHash(text); err == nil && id.Algorithm == "sha256" {
+		r.source, r.id = byID, id
+		return r, nil
+	}
+	if prefix, rest, ok := strings.Cut(text, ":"); ok {
+		switch s := source(prefix); s {
+		case dockerArchive, ociArchive, ociLayout:
+			r.source = s
+			r.path, r.tag, _ = strings.Cut(rest, ":")
+			if r.path == "" {
+				return r, badRef(text, errors.New("path missing"))
+			}
+			var err error
+			r.path, err = filepath.Abs(r.path)
+			return r, err
+		case dockerDaemon:
+			r.source, r.given = s, rest
+		}
+	}
+	var err error
+	if r.name, err = name.ParseReference(r.given); err != nil {
+		return r, badRef(text, err)
+	}
+	return r, nil
+}
+
+func badRef(text string, err error) error {
+	return &fumehood.Error{
+		Op: "read image reference " + text, Class: fumehood.ErrConfig, Err: err,
+		Hint: "write NAME[:TAG|@DIGEST], docker-archive:FILE[:TAG], oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or docker-daemon:NAME",
+	}
+}
+
+// key identifies a reference by name in the names of files.
+func (r reference) key() string {
+	sum := sha256.Sum256([]byte(string(r.source) + ":" + r.name.Name()))
+	return hex.EncodeToString(sum[:])
+}
+
+// record is what the store knows about a reference by name.
+type record struct {
+	Ref    string  // with registry and tag
+	ID     v1.Hash // of the image
+	Engine string  `json:",omitempty"` // the image's id in the Engine that it was read from
+}
+
+// maxRecord is the maximum size of a record, in bytes.
+const maxRecord = 64 << 10
+
+// readRecord returns the record of a key. It returns nil if there is no record, or if the record is damaged.
+func (s *Store) readRecord(key string) (*record, error) {
+	content, err := readFile(s.path(refsDir, key), maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var rec record
+	if err := json.Unmarshal(content, &rec); err != nil || rec.ID.Algorithm != "sha256" {
+		s.opts.Logger.Warn("the image store has a damaged record", "file", s.path(refsDir, key), "error", err)
+		return nil, nil
+	}
+	return &rec, nil
+}
+
+func (s *Store) writeRecord(ctx context.Context, key string, rec record) error {
+	content, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return s.write(ctx, refsDir, key, content)
+}
