@@ -2,7 +2,7 @@
 // ended. A process cannot guarantee that itself, because SIGKILL cannot be caught.
 //
 // The reaper is this same program, started again in its own session. An environment variable makes Wait, which the
-// program's main function calls first, wait there. The reaper's standard input is a pipe, whose other end only this
+// program's main function calls first by Run, wait there. The reaper's standard input is a pipe, whose other end only this
 // process has. The kernel closes that end when the process ends. Nothing else can delay or forge that. The jobs, which
 // describe what to remove, are sent over the pipe.
 package reaper
@@ -27,7 +27,7 @@ import (
 const variable = "FUMEHOOD_REAPER"
 
 // errNoWait is returned if this program, started again, would not become a reaper.
-var errNoWait = errors.New("the program's main function does not call docker.RunReaper first")
+var errNoWait = errors.New("the program's main function does not call RunReaper of the provider's package first")
 
 // errNoProgram is returned if this process does not run a Go program that can be started again.
 var errNoProgram = errors.New("this process runs as a library in another program, which cannot be started as its reaper")
@@ -39,24 +39,33 @@ const (
 	endTimeout = 5 * time.Second
 )
 
+// task is a job, with the kind that determines which Run carries it out.
+type task struct {
+	Kind string          `json:"kind"`
+	Job  json.RawMessage `json:"job"`
+}
+
 // Trust is a job that the reaper has.
-type Trust struct{ job json.RawMessage }
+type Trust struct{ task task }
 
 // current is the reaper of this process. There is at most one, while there are jobs.
 var current struct {
 	mu       sync.Mutex
-	possible bool // Wait was called
+	possible []string // the kinds for which Run was called
 	jobs     []*Trust
 	pipe     *os.File      // to the reaper; nil without a reaper
 	ended    chan struct{} // closed when the reaper has ended
 }
 
 // Entrust gives a job to this process's reaper, and starts the reaper if necessary. The job is done when this process
-// has ended, unless it is released before.
-func Entrust(job json.RawMessage) (*Trust, error) {
-	c, t := &current, &Trust{job}
+// has ended, unless it is released before. It is carried out by the Run of its kind, which must have been called.
+func Entrust(kind string, job json.RawMessage) (*Trust, error) {
+	c, t := &current, &Trust{task{kind, job}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !slices.Contains(c.possible, kind) {
+		return nil, errNoWait
+	}
 	if err := restart(); err != nil {
 		return nil, err
 	}
@@ -117,9 +126,9 @@ func restart() error {
 // send writes a line of JSON with all jobs to the reaper. If this process is killed meanwhile, the line arrives
 // completely or does not count.
 func send() error {
-	jobs := make([]json.RawMessage, len(current.jobs))
+	jobs := make([]task, len(current.jobs))
 	for i, t := range current.jobs {
-		jobs[i] = t.job
+		jobs[i] = t.task
 	}
 	line, err := json.Marshal(jobs)
 	if err != nil {
@@ -138,9 +147,6 @@ func launch() error {
 	program, err := program()
 	if err != nil {
 		return err
-	}
-	if !current.possible {
-		return errNoWait
 	}
 	self, err := owner.Self()
 	if err != nil {

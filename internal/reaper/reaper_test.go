@@ -1,12 +1,15 @@
 package reaper
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,31 +31,35 @@ func TestMain(m *testing.M) {
 	os.Exit(beOwner())
 }
 
-// beReaper records the jobs that a reaper received.
+// beReaper records the jobs that a reaper received, a line for each.
 func beReaper() {
-	o := Wait()
-	if o == nil {
-		return
+	for _, kind := range []string{"one", "two", "three"} {
+		Run(kind, func(_ context.Context, _, dead owner.ID, job json.RawMessage) error {
+			f, err := os.OpenFile(os.Getenv(fileVar), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(f, "%s %s %d\n", kind, job, dead.PID)
+			return errors.Join(err, f.Close())
+		})
 	}
-	text, err := json.Marshal(o)
-	if err == nil {
-		err = os.WriteFile(os.Getenv(fileVar), append(text, '\n'), 0o600)
-	}
-	if err != nil {
-		os.Exit(1)
-	}
-	os.Exit(0)
 }
 
-// beOwner entrusts two jobs to a reaper, releases one, prints the reaper's PID, and waits for an order.
+// beOwner entrusts three jobs to a reaper, releases one, prints the reaper's PID, and waits for an order.
 func beOwner() int {
-	first, err := Entrust(json.RawMessage(`"first"`))
-	var second *Trust
-	if err == nil {
-		second, err = Entrust(json.RawMessage(`"second"`))
+	var all []*Trust
+	for kind, job := range map[string]string{"one": "1", "two": "2", "three": "3"} {
+		t, err := Entrust(kind, json.RawMessage(job))
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		all = append(all, t)
 	}
-	if err != nil {
-		fmt.Println(err)
+	slices.SortFunc(all, func(a, b *Trust) int { return strings.Compare(string(a.task.Job), string(b.task.Job)) })
+	first := all[0]
+	if _, err := Entrust("four", json.RawMessage("4")); !errors.Is(err, errNoWait) {
+		fmt.Println("a kind without Run:", err)
 		return 1
 	}
 	first.Release()
@@ -68,7 +75,8 @@ func beOwner() int {
 		case "return":
 			return 0
 		case "release":
-			second.Release()
+			all[1].Release()
+			all[2].Release()
 			fmt.Println("released")
 		}
 	}
@@ -161,22 +169,17 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// reaped waits for the jobs that the reaper received.
-func (o *owning) reaped() Orphans {
+// leftItsJobs waits until the reaper has done its jobs, in the order of the calls of Run.
+func (o *owning) leftItsJobs() {
 	o.t.Helper()
-	var got Orphans
+	want := fmt.Sprintf("two 2 %d\nthree 3 %[1]d\n", o.cmd.Process.Pid)
+	var got []byte
 	eventually(o.t, "the reaper has done its jobs", func() bool {
-		text, err := os.ReadFile(o.file)
-		return err == nil && strings.HasSuffix(string(text), "\n") && json.Unmarshal(text, &got) == nil
+		got, _ = os.ReadFile(o.file) // missing before the first job
+		return len(got) >= len(want)
 	})
-	return got
-}
-
-func (o *owning) leftItsJob() {
-	o.t.Helper()
-	got := o.reaped()
-	if len(got.Jobs) != 1 || string(got.Jobs[0]) != `"second"` || got.Owner.PID != o.cmd.Process.Pid {
-		o.t.Errorf("the reaper received %+v", got)
+	if string(got) != want {
+		o.t.Errorf("the reaper did %q, want %q", got, want)
 	}
 }
 
@@ -190,7 +193,7 @@ func TestReaper_ownerEnds(t *testing.T) {
 			if err := end(o); err != nil {
 				t.Fatal(err)
 			}
-			o.leftItsJob()
+			o.leftItsJobs()
 		})
 	}
 }
@@ -211,7 +214,7 @@ func TestTrust_Ensure(t *testing.T) {
 	if err := o.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	o.leftItsJob()
+	o.leftItsJobs()
 }
 
 func TestTrust_Release(t *testing.T) {
@@ -240,8 +243,9 @@ func TestListen_tornMessage(t *testing.T) {
 		`["a"] {"id":1} ["a","b"]`: `"a"`,
 	} {
 		var got []string
-		for _, job := range listen(strings.NewReader(text)) {
-			got = append(got, string(job))
+		tasks := strings.NewReplacer(`"a"`, `{"job":"a"}`, `"b"`, `{"job":"b"}`).Replace(text)
+		for _, t := range listen(strings.NewReader(tasks)) {
+			got = append(got, string(t.Job))
 		}
 		if all := strings.Join(got, " "); all != want {
 			t.Errorf("%s: left %s, want %s", text, all, want)

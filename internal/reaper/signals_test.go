@@ -28,5 +28,5 @@ func TestReaper_ignoresSignals(t *testing.T) {
 	if err := o.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	o.leftItsJob()
+	o.leftItsJobs()
 }

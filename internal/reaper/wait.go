@@ -9,44 +9,40 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Orphans is what a process has left to its reaper.
-type Orphans struct {
-	Owner owner.ID // may still be about to end
-	Jobs  []json.RawMessage
+// orphans is what a process has left to its reaper.
+type orphans struct {
+	owner owner.ID // may still be about to end
+	tasks []task
 }
 
-// Wait returns nil immediately in a process that is not a reaper, and enables Entrust there. In a reaper it waits until
-// the owner has ended, and returns what to do; if there is nothing to do, it exits the process. It may be called
-// several times.
-func Wait() *Orphans { return waited() }
+// Wait returns immediately in a process that is not a reaper. In a reaper it waits until the owner has ended; if there
+// is nothing to do then, it exits the process. It may be called several times.
+func Wait() { waited() }
 
 var waited = sync.OnceValue(wait)
 
-func wait() *Orphans {
+func wait() *orphans {
 	id, err := owner.Parse(os.Getenv(variable))
 	_ = os.Unsetenv(variable) // child processes must not inherit it
 	if err != nil || os.Args[0] != processName {
-		current.mu.Lock()
-		defer current.mu.Unlock()
-		current.possible = true
 		return nil
 	}
 	detach()
-	jobs := listen(os.Stdin)
-	if len(jobs) == 0 {
+	tasks := listen(os.Stdin)
+	if len(tasks) == 0 {
 		os.Exit(0) //nolint:forbidigo // the process is ours, and its only task is done
 	}
-	return &Orphans{Owner: id, Jobs: jobs}
+	return &orphans{owner: id, tasks: tasks}
 }
 
 // listen returns the jobs of the last complete message when the messages have ended.
-func listen(r io.Reader) []json.RawMessage {
-	var last []json.RawMessage
+func listen(r io.Reader) []task {
+	var last []task
 	for dec := json.NewDecoder(r); ; {
-		var jobs []json.RawMessage
-		if dec.Decode(&jobs) != nil { // the end, or an incomplete message
+		var tasks []task
+		if dec.Decode(&tasks) != nil { // the end, or an incomplete message
 			return last
 		}
-		last = jobs
+		last = tasks
 	}
 }

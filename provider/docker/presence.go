@@ -65,7 +65,7 @@ func (p *Provider) attend(ctx context.Context, kept bool) {
 	}
 	job, err := json.Marshal(reaping{Host: p.compose.Found.Host, Context: p.compose.Found.Context, StateDir: p.stateDir, Speedup: p.opts.speedup})
 	if err == nil {
-		s.trust, err = reaper.Entrust(job)
+		s.trust, err = reaper.Entrust(reaperKind, job)
 	}
 	if err != nil {
 		p.opts.Logger.Warn("the reaper cannot be started: if this process is killed, its sandboxes stay until the next cleanup", "error", err)

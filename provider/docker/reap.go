@@ -3,12 +3,6 @@ package docker
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/composesdk"
@@ -29,8 +23,6 @@ type reaping struct {
 }
 
 const (
-	// reapTime bounds the whole work of a reaper after its owner has ended.
-	reapTime = 5 * time.Minute
 	// reapPause is the pause between two sweeps. While they find nothing, it grows up to longReapPause.
 	reapPause, longReapPause = 250 * time.Millisecond, time.Second
 	// reapSettle is how long sweeps must find nothing before the reaper ends. The daemon still carries out requests
@@ -41,61 +33,22 @@ const (
 	settleSweeps = 5
 )
 
+// reaperKind is the kind of this provider's jobs.
+const reaperKind = "docker"
+
 // RunReaper runs the reaper if this process is one, and returns immediately otherwise. Call it at the beginning of
-// main, before anything else. The first sandbox of a process starts the program once more, as the process's reaper. In
-// the reaper, RunReaper waits until that process ends, removes what it left, for example when it was killed, and exits.
-// A program that does not call RunReaper has no reaper, which is logged. The next start of a sandbox on this machine,
-// or Cleanup, then removes what was left.
+// main, before anything but RunReaper of other providers. The first sandbox of a process starts the program once more,
+// as the process's reaper. In the reaper, RunReaper waits until that process ends, removes what it left, for example
+// when it was killed, and exits. A program that does not call RunReaper has no reaper, which is logged. The next start
+// of a sandbox on this machine, or Cleanup, then removes what was left.
 func RunReaper() {
-	orphans := reaper.Wait()
-	if orphans == nil {
-		return
-	}
-	code := 0
-	if err := reap(orphans); err != nil {
-		code = 1
-		report(orphans.Owner, err)
-	}
-	os.Exit(code) //nolint:forbidigo // the process is ours, and its only task is done
-}
-
-// reap carries out the reaper's jobs.
-func reap(orphans *reaper.Orphans) error {
-	self, err := owner.Self()
-	if err != nil {
-		return err
-	}
-	if err := awaitDeath(self, orphans.Owner); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), reapTime) //nolint:forbidigo // start of a program: no caller
-	defer cancel()
-	errs := make([]error, len(orphans.Jobs))
-	var wg sync.WaitGroup
-	for i, text := range orphans.Jobs {
-		wg.Go(func() {
-			var job reaping
-			if errs[i] = json.Unmarshal(text, &job); errs[i] == nil {
-				errs[i] = job.do(ctx, self, orphans.Owner)
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// awaitDeath waits until a process has ended. The kernel closes the process's end of the pipe shortly before that. A
-// process that executes another program also loses the pipe, but lives on and keeps its sandboxes.
-func awaitDeath(self, id owner.ID) error {
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		switch owner.Judge(self, id) {
-		case owner.Dead:
-			return nil
-		case owner.Unknown:
-			return fmt.Errorf("cannot determine whether process %d has ended", id.PID)
+	reaper.Run(reaperKind, func(ctx context.Context, self, dead owner.ID, text json.RawMessage) error {
+		var job reaping
+		if err := json.Unmarshal(text, &job); err != nil {
+			return err
 		}
-		<-time.After(pause)
-	}
+		return job.do(ctx, self, dead)
+	})
 }
 
 // do removes everything that the dead owner left, and waits for what the daemon is still creating. It retries until ctx
@@ -140,26 +93,4 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 			return err
 		}
 	}
-}
-
-// maxReports is the size of the log file, in bytes, above which it is truncated.
-const maxReports = 1 << 20
-
-// report logs what a reaper could not remove. A reaper has no output, so it logs to reaper.log in Fumehood's state
-// folder.
-func report(of owner.ID, err error) {
-	file, ferr := owner.StateDir("reaper.log")
-	if ferr != nil || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
-		return
-	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
-	if info, err := os.Stat(file); err == nil && info.Size() > maxReports {
-		flags |= os.O_TRUNC
-	}
-	f, ferr := os.OpenFile(file, flags, 0o600)
-	if ferr != nil {
-		return
-	}
-	defer f.Close()
-	slog.New(slog.NewJSONHandler(f, nil)).Error("cannot remove everything that a process left; `fumehood cleanup` retries", "process", of.PID, "error", err)
 }
