@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // contender is one way to run commands in containers. To add one, write a file for it and add it to newContenders. A
@@ -56,12 +57,14 @@ func since(b box, begin time.Time) time.Duration {
 const (
 	byFumehood = "fumehood"
 	byStream   = "without socket"
+	byNative   = "native"
 	byEngine   = "bare Engine API"
 	byCommand  = "fumehood CLI"
 	byPython   = "python client"
 	byCLI      = "docker CLI"
 	byCompose  = "docker compose"
 	bySDK      = "Compose SDK"
+	byPlain    = "plain copy"
 )
 
 // newContenders creates all contenders. Fumehood is the first: it is compared with the others. missing lists the ones
@@ -77,6 +80,20 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 		return all, nil, err
 	}
 	all = append(all, stream)
+	if err := native.Supported(); err != nil {
+		missing = append(missing, fmt.Sprintf("%s: left out: %v", byNative, err))
+	} else {
+		without, err := newNative(ctx, image)
+		if err != nil {
+			return all, nil, err
+		}
+		all = append(all, without)
+	}
+	plain, err := newPlain()
+	if err != nil {
+		return all, nil, err
+	}
+	all = append(all, plain)
 	bare, err := newBare(ctx, image)
 	if err != nil {
 		return all, nil, err

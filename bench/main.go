@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // seed makes the shuffling and the other random draws repeatable.
@@ -35,6 +36,7 @@ type options struct {
 }
 
 func main() {
+	native.RunReaper()
 	docker.RunReaper()
 	opts := options{only: regexp.MustCompile("")}
 	flag.IntVar(&opts.rounds, "rounds", 30, "number of rounds to measure, after one warm-up round")

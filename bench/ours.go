@@ -8,19 +8,30 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
-// oursContender is this module: provider/docker, used through the types of the root package.
+// oursContender is this module: one of its providers, used through the types of the root package.
 type oursContender struct {
 	called   string
-	provider *docker.Provider
+	provider fumehood.Provider
 	image    string
 	spent    map[string]float64 // seconds by phase, of the samples of samplesRow
 }
 
 func newOurs(ctx context.Context, name, image string, opts docker.Options) (*oursContender, error) {
 	p, err := docker.New(ctx, opts)
-	return &oursContender{called: name, provider: p, image: image, spent: map[string]float64{}}, err
+	return ours(name, p, image), err
+}
+
+// newNative returns the provider that needs no daemon.
+func newNative(ctx context.Context, image string) (*oursContender, error) {
+	p, err := native.New(ctx, native.Options{})
+	return ours(byNative, p, image), err
+}
+
+func ours(name string, p fumehood.Provider, image string) *oursContender {
+	return &oursContender{called: name, provider: p, image: image, spent: map[string]float64{}}
 }
 
 func (o *oursContender) name() string { return o.called }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -71,6 +72,9 @@ func (b oursBox) project(ctx context.Context, row string) (time.Duration, error)
 		begin := time.Now()
 		sb, err := b.of.provider.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{path}}})
 		took := time.Since(begin)
+		if errors.Is(err, fumehood.ErrUnsupported) {
+			return 0, errNotMeasured
+		}
 		if err != nil {
 			return 0, err
 		}

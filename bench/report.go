@@ -29,6 +29,11 @@ func promises() []promise {
 		{row: echoRow, atMost: 2},                            // the first byte of a stream arrives even sooner
 		{row: writeRow, to: byCLI, atMost: 1. / 2},
 		{row: readRow, to: byCLI, atMost: 1. / 2},
+		{row: coldStart, of: byNative, to: byEngine, atMost: 1. / 25},
+		{row: coldStart, of: byNative, atMost: 10},
+		{row: execTrue, of: byNative, to: byFumehood, atMost: 1},
+		{row: removal, of: byNative, atMost: 2},
+		{row: samplesRow, of: byNative, to: byFumehood, atMost: 1. / 5},
 		{row: idleProject, to: byEngine, atMost: 1.2},
 		{row: probeProject, to: bySDK, atMost: 1. / 3},
 		{row: samplesRow, to: byEngine, atMost: 1 / 0.9}, // 90 % of its throughput

@@ -56,7 +56,7 @@ func sampleRows() []row {
 
 // samples runs the samples without starting sandboxes ahead, to show how much of the Engine's throughput is used.
 func (b oursBox) samples(ctx context.Context) error {
-	if b.of.called != byFumehood {
+	if b.of.called == byStream {
 		return errNotMeasured
 	}
 	all, err := b.of.run(ctx, sampleCount, task.RunOptions{MaxSandboxes: atOnce, Ahead: -1, Solve: solveBy("true")})

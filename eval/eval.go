@@ -37,7 +37,7 @@ var ErrNoSample = errors.New("the task has no such sample")
 // Options are the options of Run. Open is required; the other fields may be zero.
 type Options struct {
 	// Open returns the provider of the sandboxes. It is called once, with the provider that the task names:
-	// "docker" or "local". The local provider isolates nothing, and is an ErrConfig without AllowLocal. Run closes
+	// "docker", "native" or "local". The local provider isolates nothing, and is an ErrConfig without AllowLocal. Run closes
 	// the provider.
 	Open func(ctx context.Context, provider string) (fumehood.Provider, error)
 	// AllowLocal allows the task to run commands on this machine without isolation.

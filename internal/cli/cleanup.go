@@ -13,6 +13,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 	"github.com/fumehood/fumehood/session"
 )
 
@@ -75,6 +76,9 @@ func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions
 	folders := []cleaner{a.cleanSessions}
 	if a.provider != "local" {
 		folders = append(folders, at("local"))
+	}
+	if a.provider != "native" && native.Supported() == nil {
+		folders = append(folders, at("native"))
 	}
 	other, shares := opts, make([]provider.CleanupOptions, len(folders))
 	for i, clean := range folders {

@@ -8,6 +8,7 @@ import (
 	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
+	"github.com/fumehood/fumehood/provider/native"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -28,13 +29,21 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 			return nil, err
 		}
 		return p, nil
+	case "native":
+		switch {
+		case a.runtime != "" && !a.settings.used["runtime"]:
+			return nil, usageError("--runtime is for containers: the native provider has none")
+		case docker.Transport(a.transport) == docker.TransportEngine && !a.settings.used["transport"]:
+			return nil, usageError("--transport engine is for the docker provider")
+		}
+		return native.New(ctx, a.nativeOptions())
 	case "local":
 		if a.runtime != "" && !a.settings.used["runtime"] {
 			return nil, usageError("--runtime is for containers: the local provider has none")
 		}
 		return local.New(local.Options{Logger: a.providerLog()})
 	}
-	return nil, usageError("--provider %q is neither docker nor local", name)
+	return nil, usageError("--provider %q is not docker, native or local", name)
 }
 
 // actions returns the App that carries out commands.
@@ -51,5 +60,14 @@ func (a *commandLine) dockerOptions() docker.Options {
 	return docker.Options{
 		Transport: docker.Transport(a.transport), StrictPrereqs: a.strict, NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: a.pulled,
 		ClassicBuilder: os.Getenv("DOCKER_BUILDKIT") == "0", // as for the docker command
+	}
+}
+
+func (a *commandLine) nativeOptions() native.Options {
+	return native.Options{
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Logger: a.providerLog(),
+		Progress: func(p native.Progress) {
+			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
+		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,19 @@ func TestOwner(t *testing.T) {
 		if uid, gid, err := owner(spec, passwd, groups); !errors.Is(err, ErrNoUser) {
 			t.Errorf("%q is %d:%d, %v", spec, uid, gid, err)
 		}
+	}
+	write(t, passwd, "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:100::/home/alice:\nbob:x:1001:100::relative:\neve:x:1002:-1:::\nzoe:x:1003:::\n")
+	write(t, groups, "root:x:0:\nstaff:x:50:alice,7\nwheel:x:51:bob,alice\nbad:x:-1:alice\n")
+	for spec, want := range map[string]User{
+		"root": {Home: "/root"}, "alice": {1000, 100, []int{50, 51}, "/home/alice"}, "1000": {1000, 100, []int{50, 51}, "/home/alice"},
+		"alice:staff": {1000, 50, nil, "/home/alice"}, "bob": {1001, 100, []int{51}, "/"}, "4321": {UID: 4321, Home: "/"}, "zoe": {UID: 1003, Home: "/"},
+	} {
+		if got, err := lookUpUser(spec, passwd, groups); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %+v, %v", spec, got, err)
+		}
+	}
+	if got, err := lookUpUser("eve", passwd, groups); !errors.Is(err, ErrNoUser) {
+		t.Errorf("eve is %+v, %v", got, err)
 	}
 	if uid, gid, err := owner("12:34", filepath.Join(dir, "none"), dir); err != nil || uid != 12 || gid != 34 {
 		t.Errorf("without the files: %d:%d, %v", uid, gid, err)

@@ -57,6 +57,7 @@ func number(text, key string) int64 {
 type cgroup struct {
 	oomKills, pidsLimits, peak counter
 	tasks                      counter // the current number of processes and threads
+	limit                      int64   // on tasks, when it was opened; 0 for none
 }
 
 // cgroupRoot is the mount point of the control groups.
@@ -69,6 +70,7 @@ func openCgroup(root string) cgroup {
 			pidsLimits: open(root+"/pids.events", "max"),
 			peak:       open(root+"/memory.peak", ""),
 			tasks:      open(root+"/pids.current", ""),
+			limit:      once(root + "/pids.max"),
 		}
 	}
 	return cgroup{
@@ -76,6 +78,7 @@ func openCgroup(root string) cgroup {
 		pidsLimits: open(root+"/pids/pids.events", "max"),
 		peak:       open(root+"/memory/memory.max_usage_in_bytes", ""),
 		tasks:      open(root+"/pids/pids.current", ""),
+		limit:      once(root + "/pids/pids.max"),
 	}
 }
 
@@ -88,6 +91,13 @@ func open(path, key string) counter {
 		fd = -1
 	}
 	return counter{fd: fd, key: key}
+}
+
+// once reads a counter once. It returns 0 if it cannot be read.
+func once(path string) int64 {
+	c := open(path, "")
+	defer func() { _ = unix.Close(c.fd) }() // does nothing to -1
+	return c.read()
 }
 
 func (c cgroup) read() evidence {

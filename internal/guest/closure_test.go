@@ -14,7 +14,7 @@ func TestGuest_dependencies(t *testing.T) {
 	const module = "github.com/fumehood/fumehood/"
 	want := []string{
 		module + "internal/archive", module + "internal/files", module + "internal/guest", module + "internal/guest/main",
-		module + "internal/ring", module + "internal/wire",
+		module + "internal/ring", module + "internal/setup", module + "internal/wire",
 		"golang.org/x/sys/unix",
 	}
 	unwanted := []string{"net", "net/http", "os/exec", "crypto/tls", "regexp", "text/template", "testing", "plugin", "log"}

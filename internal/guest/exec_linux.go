@@ -49,6 +49,7 @@ type command struct {
 
 // exec runs a command for the host. For a detached command it returns when the host stops watching.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
+	<-g.prepared
 	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 	if req.Detach {
 		if failed := g.enlist(c); failed != nil {

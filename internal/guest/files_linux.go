@@ -162,13 +162,12 @@ func fileRead(s *wire.Stream, path string, offset, length int64) error {
 		}
 	}
 	answer(s, wire.FileReply{Info: describe(info, "")})
-	var r io.Reader = struct{ io.Reader }{f}
-	if length >= 0 {
-		r = io.LimitReader(f, length)
-	}
-	// Each piece fills a frame.
-	if _, err := io.CopyBuffer(channelWriter{s, wire.Stdout}, r, make([]byte, wire.MaxData-1)); err != nil {
-		return madeUp(f, err)
+	_, rerr, serr := s.SendFrom(wire.Stdout, f, length)
+	switch {
+	case serr != nil:
+		return serr
+	case rerr != nil:
+		return madeUp(f, rerr)
 	}
 	return s.SendEnd(wire.Stdout)
 }
@@ -187,9 +186,13 @@ func madeUp(f *os.File, err error) error {
 	return err
 }
 
-// writeSize is the largest write of a FUSE file system, in bytes. One such write takes half the time of eight smaller
-// ones.
-const writeSize = 1 << 20
+const (
+	// writeSize is the largest write of a FUSE file system, in bytes. One such write takes half the time of eight smaller
+	// ones.
+	writeSize = 1 << 20
+	// blockSize is the size of writes to other file systems, in bytes. Larger pieces are written as they are.
+	blockSize = 64 << 10
+)
 
 // content returns a reader of what the host sends. It is an error if the stream ends before the content does.
 func content(s *wire.Stream) *wire.Content {
@@ -199,8 +202,8 @@ func content(s *wire.Stream) *wire.Content {
 	}}
 }
 
-// writeContent writes what the host sends to f. A single piece is written as it is, more pieces in blocks of
-// writeSize.
+// writeContent writes what the host sends to f. A single piece is written as it is, more pieces in
+// blocks.
 func writeContent(f *os.File, c *wire.Content) error {
 	first, err := c.Next()
 	if errors.Is(err, io.EOF) {
@@ -214,7 +217,12 @@ func writeContent(f *os.File, c *wire.Content) error {
 		_, err = f.Write(first.Payload)
 		return err
 	}
-	buf := bufio.NewWriterSize(fastWriter(f), writeSize)
+	w := fastWriter(f)
+	size := blockSize
+	if w != f {
+		size = writeSize
+	}
+	buf := bufio.NewWriterSize(w, size)
 	put := func(piece wire.Event) error {
 		_, err := buf.Write(piece.Payload)
 		c.Stream.Consumed(len(piece.Payload))

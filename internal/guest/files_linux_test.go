@@ -1,10 +1,15 @@
 package guest
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
+	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,5 +86,72 @@ func TestFileUpload_emptyArchive(t *testing.T) {
 	}
 	if err := <-extracted; err != nil {
 		t.Error(err)
+	}
+}
+
+// Large content uses shared memory on a socket. It arrives complete, and a broken transfer leaves no atomic file.
+func TestFile_large(t *testing.T) {
+	want := make([]byte, 5*wire.ShareFrom+123)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(want) // never fails
+	path := filepath.Join(t.TempDir(), "f")
+	begin := func(req *wire.File) *wire.Stream {
+		t.Helper()
+		host, opened := hostAndStreams(t)
+		s, err := host.Open([]byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := <-opened
+		go func() {
+			defer theirs.Close()
+			new(guest).file(theirs, req)
+		}()
+		if ev, err := s.Receive(); err != nil || ev.Type != wire.Message || strings.Contains(string(ev.Payload), "failed") {
+			t.Fatalf("got %q, %v", ev.Payload, err)
+		}
+		return s
+	}
+	write := &wire.File{Op: wire.Write, Path: []byte(path), Mode: 0o600, Atomic: true}
+
+	s := begin(write)
+	if n, rerr, serr := s.SendFrom(wire.Stdin, bytes.NewReader(want), int64(len(want))); n != int64(len(want)) || rerr != nil || serr != nil {
+		t.Errorf("sent %d bytes, %v, %v", n, rerr, serr)
+	}
+	s.Close() // without the end of the content
+	eventuallyEmpty(t, filepath.Dir(path))
+
+	s = begin(write)
+	if _, rerr, serr := s.SendFrom(wire.Stdin, bytes.NewReader(want), -1); rerr != nil || serr != nil || s.SendEnd(wire.Stdin) != nil {
+		t.Errorf("got %v, %v", rerr, serr)
+	}
+	if ev, err := s.Receive(); err != nil || string(ev.Payload) != "{}" {
+		t.Errorf("got %q, %v", ev.Payload, err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes written, %v", len(got), err)
+	}
+
+	const offset, length = 1001, 3*wire.ShareFrom + 17
+	s = begin(&wire.File{Op: wire.Read, Path: []byte(path), Offset: offset, Length: length})
+	s.Share(wire.Stdout)
+	got, err := io.ReadAll(&wire.Content{Stream: s, Channel: wire.Stdout, Wrong: func(_ wire.Event, err error) error { return cmp.Or(err, errNoContent) }})
+	if err != nil || !bytes.Equal(got, want[offset:offset+length]) {
+		t.Errorf("%d bytes read, %v", len(got), err)
+	}
+}
+
+// eventuallyEmpty waits until a directory is empty.
+func eventuallyEmpty(t *testing.T, dir string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); ; <-tick.C {
+		left, err := os.ReadDir(dir)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("left: %v, %v", left, err)
+		}
+		if len(left) == 0 {
+			return
+		}
 	}
 }

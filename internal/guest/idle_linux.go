@@ -4,21 +4,36 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// idle reaps orphans and never returns. It catches and ignores every signal that can be caught. So a guest that is
+// idle reaps orphans and never returns. It survives every signal that can be caught. So a guest that is
 // the container's first process survives any signal from the code under test, since the kernel does not deliver
 // SIGKILL and SIGSTOP to it from inside.
 func idle() {
-	handleReserved(ignore)
+	dispose(ignore, reserved)
+	surviveSignals()
 	var g guest // starts nothing
-	onChild(takeSignals(syscall.SIGCHLD), func() { g.reap() })
+	onChild(func() { g.reap() })
 }
+
+// endings are the signals that end a Go program and that another process can send, see package os/signal. The runtime
+// drops all others that can be caught, except for those that stop a process.
+var endings = []unix.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGABRT, unix.SIGTERM}
+
+// faults are the signals of errors in the program itself. Those that another process sends also end a Go program.
+var faults = []os.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS}
+
+// reserved are the signals that Go leaves to C libraries. signal.Ignore has no effect on them.
+//
+// The kernel drops a signal for which a container's first process has no handler. There is an exception: while the
+// first thread blocks the signal, the signal kills the process (complete_signal in kernel/signal.c). Go blocks
+// signals while it starts a thread or a process. So the first process ignores these signals. Workers restore the
+// default, since programs would inherit an ignored signal.
+var reserved = []unix.Signal{32, 33, 34}
 
 // The kernel's values of SIG_DFL and SIG_IGN.
 const (
@@ -26,39 +41,34 @@ const (
 	ignore
 )
 
-// handleReserved sets the disposition of signals 32 to 34, which Go leaves to C libraries. signal.Ignore has no
-// effect on them.
-//
-// The kernel drops a signal for which a container's first process has no handler. There is an exception: while the
-// first thread blocks the signal, the signal kills the process (complete_signal in kernel/signal.c). Go blocks
-// signals while it starts a thread or a process. So the first process ignores these signals. Workers restore the
-// default, since programs would inherit an ignored signal.
-func handleReserved(disposition uintptr) {
+// dispose sets the disposition of signals.
+func dispose(disposition uintptr, signals []unix.Signal) {
 	action := [4]uintptr{disposition} // the kernel's struct: handler, flags, restorer, mask
-	for s := uintptr(32); s <= 34; s++ {
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, s, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	for _, s := range signals {
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 	}
 }
 
-// onChild calls f now and after each signal, and never returns. A signal may mean that a child has ended.
-func onChild(signals <-chan os.Signal, f func()) {
+// surviveSignals makes this process survive the signals of other processes. Programs that it starts do not inherit
+// that. signal.Notify would do the same, but it takes about 30 µs for each signal, and signal.Ignore is inherited.
+func surviveSignals() {
+	for _, s := range endings {
+		if signal.Ignored(s) { // by the process that started this one: the runtime would not restore the default
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	dispose(ignore, endings) // the runtime, which had handlers for them, restores the default in a child
+	signal.Ignore(faults...) // if they were sent: a fault of this program still ends it with a report
+}
+
+// onChild calls f now and whenever children may have ended, and never returns.
+func onChild(f func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
 	for {
 		f()
 		<-signals
 	}
-}
-
-// takeSignals returns a channel with a buffer of one that receives the signals of more, and every signal that would
-// end the process and can be caught. The exception is SIGURG, which Go's scheduler uses.
-func takeSignals(more ...os.Signal) <-chan os.Signal {
-	for s := syscall.Signal(1); s <= 64; s++ {
-		if s != syscall.SIGKILL && s != syscall.SIGSTOP && s != syscall.SIGURG && s != syscall.SIGCHLD {
-			more = append(more, s)
-		}
-	}
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, more...)
-	return c
 }
 
 // stopsOrGoesOn are the signals that show a guest that it was stopped. The stop signals are included because the

@@ -24,12 +24,19 @@ const (
 	// trimAfter is how long idle workers beyond maxIdle are kept, so that many commands at once do not each need a new
 	// worker.
 	trimAfter = time.Second
+	// room is how many more processes and threads must be allowed for a worker to be started ahead. Otherwise it could
+	// take those that the guest itself needs.
+	room = 32
+	// fewProcesses is a limit on the user's processes, of which others may use some, below which no worker is started
+	// ahead.
+	fewProcesses = 1000
 )
 
 // supervisor is a guest's handle of one worker.
 type supervisor struct {
 	pid    int
-	stat   int // file descriptor of its /proc/PID/stat, while it is in guest.workers
+	stat   int    // file descriptor of its /proc/PID/stat, while it is in guest.workers
+	limits limits // those that it started with: its runtime raises the one on open files
 	socket *wire.Socket
 	notes  chan note     // closed when the worker is gone
 	since  atomic.Uint64 // processes that started earlier are not its command's; in ticks since boot
@@ -65,7 +72,7 @@ func (g *guest) sound(w *supervisor) bool {
 	switch f := fieldsAt(w.stat); {
 	case f == nil || f[0] == "Z" || f[0] == "X" || pendingKill(f):
 		return false
-	case stopped(f), limitsOf(w.pid) != g.limits:
+	case stopped(f), !slices.Contains([]limits{g.limits, w.limits}, limitsOf(w.pid)):
 		_ = unix.Kill(w.pid, unix.SIGKILL)
 		return false
 	}
@@ -136,6 +143,12 @@ func now() uint64 {
 	return uint64(ts.Nano() / int64(tick)) //nolint:gosec // not negative
 }
 
+// hasRoom reports whether a worker can be started before a command needs it, so that the first command does not wait
+// for its start.
+func (g *guest) hasRoom() bool {
+	return g.limits[unix.RLIMIT_NPROC].Cur >= fewProcesses && (g.cgroup.limit == 0 || g.cgroup.limit-g.cgroup.tasks.read() >= room)
+}
+
 // spawn starts a worker.
 func (g *guest) spawn() (*supervisor, error) {
 	ours, theirs, err := socketPair()
@@ -168,7 +181,7 @@ func (g *guest) spawn() (*supervisor, error) {
 		_ = socket.Close() // so that the worker ends
 		return nil, err
 	}
-	w := &supervisor{pid: pid, stat: stat, socket: socket, notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
+	w := &supervisor{pid: pid, stat: stat, limits: limitsOf(pid), socket: socket, notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
 	w.since.Store(math.MaxUint64)
 	g.workers[pid] = w
 	go w.listen()

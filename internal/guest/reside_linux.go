@@ -95,26 +95,25 @@ func (g *guest) takeSocket(conn *wire.Socket) error {
 func (g *guest) receive(socket *os.File, secret []byte) {
 	strangers := make(chan struct{}, mostStrangers)
 	for {
-		conn, err := accept(socket)
+		fd, err := accept(socket)
 		if err != nil {
 			nap(time.Second / 100) // for example, too many open files
 			continue
 		}
-		if startedHere(conn) {
-			_ = conn.Close()
+		if startedHere(fd) {
+			_ = unix.Close(fd)
 			continue
 		}
 		select {
 		case strangers <- struct{}{}:
 		default:
-			_ = conn.Close()
+			_ = unix.Close(fd)
 			continue
 		}
 		go func() {
-			err := wire.ProveWithin(conn, wire.Guest, secret, proveWithin)
+			conn, err := proven(fd, secret, proveWithin)
 			<-strangers
 			if err != nil {
-				_ = conn.Close()
 				return
 			}
 			_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
@@ -122,32 +121,25 @@ func (g *guest) receive(socket *os.File, secret []byte) {
 	}
 }
 
-// accept waits for a connection.
-func accept(socket *os.File) (conn *os.File, err error) {
+// accept waits for a connection, and returns its file descriptor.
+func accept(socket *os.File) (fd int, err error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
-	var fd int
 	var aerr error
 	err = raw.Read(func(s uintptr) bool {
 		fd, _, aerr = unix.Accept4(int(s), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 		return !errors.Is(aerr, unix.EAGAIN)
 	})
-	if err = errors.Join(err, aerr); err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "host"), nil
+	return fd, errors.Join(err, aerr)
 }
 
 // startedHere reports whether a connection's peer is or was a child of a process in this container. The Engine starts
 // a relay from outside, so the relay's parent is not visible here. If in doubt, startedHere returns true.
-func startedHere(conn *os.File) bool {
-	var peer *unix.Ucred
-	if err := wire.Control(conn, func(fd int) (err error) {
-		peer, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		return err
-	}); err != nil {
+func startedHere(conn int) bool {
+	peer, err := unix.GetsockoptUcred(conn, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
 		return true
 	}
 	if peer.Pid == 0 { // a process that is not visible from here

@@ -23,7 +23,9 @@ type guest struct {
 	slack  int    // the timer slack of the commands' threads, see relax
 	null   *os.File
 	cgroup cgroup
-	limits limits // the limits that the guest and its workers started with
+	limits limits // of the guest, and of its workers once they run
+
+	prepared chan struct{} // closed when commands can run
 
 	mu      sync.Mutex
 	workers map[int]*supervisor // all living workers, by pid
@@ -70,7 +72,7 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 		return 1
 	}
 	// This comes first, since a non-dumpable process cannot do some of it.
-	g := &guest{self: self, slack: relax(self), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, cgroup: noCgroup, limits: limitsOf(os.Getpid())}
+	g := &guest{self: self, slack: relax(), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, prepared: make(chan struct{}), cgroup: noCgroup, limits: limitsOf(os.Getpid())}
 	if contained.Load() {
 		g.cgroup = openCgroup(cgroupRoot)
 	}
@@ -78,7 +80,7 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	if g.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return complain("open the null device", err)
 	}
-	conn, err := pollable(stdin, stdout)
+	conn, err := pollable(stdin, stdout, g.null)
 	if err != nil {
 		return complain("prepare standard input and output", err)
 	}
@@ -86,11 +88,17 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 		return complain("become a subreaper", err)
 	}
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // otherwise the commands could trace this process
+	if g.hasRoom() {
+		if w, err := g.spawn(); err == nil { // otherwise the first command tries again
+			g.idle = append(g.idle, w)
+		}
+	}
 	// The guest's work is short and sequential: waking another thread would cost more than it saves.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(gcPercent)
-	handleReserved(ignore)
-	signals := takeSignals(unix.SIGCHLD) // before the first command can send one
+	dispose(ignore, reserved)
+	surviveSignals()            // before the first command can send one
+	signal.Ignore(unix.SIGPIPE) // otherwise a write to standard output after the host's end would end this process
 	goesOn, since := make(chan os.Signal, 1), make(chan time.Time, 1)
 	signal.Notify(goesOn, stopsOrGoesOn...)
 	go func() {
@@ -100,8 +108,12 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 		}
 		since <- last
 	}()
-	park(spareThreads)
-	go onChild(signals, func() { g.reap() })
+	go onChild(func() { g.reap() })
+	go func() { // while the greeting is on its way
+		defer close(g.prepared)
+		park(spareThreads)
+		warmUp()
+	}()
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	ended := time.Now()
 	if g.resides() {
@@ -122,16 +134,29 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	return 0
 }
 
-// pollable turns standard input and output into files whose reads and writes block no thread.
-func pollable(stdin, stdout *os.File) (stdio, error) {
+// pollable turns standard input and output into a connection whose reads and writes block no thread. If both are the
+// same socket, the host can pass file descriptors over it.
+func pollable(stdin, stdout, null *os.File) (io.ReadWriteCloser, error) {
 	in, out := int(stdin.Fd()), int(stdout.Fd())
 	for _, fd := range []int{in, out} {
 		if err := unix.SetNonblock(fd, true); err != nil {
-			return stdio{}, err
+			return nil, err
 		}
 		unix.CloseOnExec(fd)
 	}
+	if sameSocket(in, out) {
+		if err := wire.Control(null, func(fd int) error { return unix.Dup3(fd, out, unix.O_CLOEXEC) }); err != nil {
+			return nil, err // otherwise the socket would stay open when the connection has ended
+		}
+		return wire.NewSocket(in)
+	}
 	return stdio{os.NewFile(uintptr(in), "stdin"), os.NewFile(uintptr(out), "stdout")}, nil
+}
+
+// sameSocket reports whether two file descriptors are of the same unix socket.
+func sameSocket(a, b int) bool {
+	var x, y unix.Stat_t
+	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Mode&unix.S_IFMT == unix.S_IFSOCK && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
 // park makes the runtime start n threads, which it keeps.
@@ -149,6 +174,17 @@ func park(n int) {
 	}
 	all.Wait()
 	go_.Done()
+}
+
+// warmUp encodes and decodes messages of a command, so that the first command does not wait until package json has
+// examined their types.
+func warmUp() {
+	var r wire.Request
+	_ = json.Unmarshal([]byte(`{"exec":{"args":[""],"env":[""],"dir":"","terse":true,"caps":[0,0],"grace_ms":0}}`), &r)
+	_, _ = json.Marshal(task{Start: &start{Args: [][]byte{nil}, Env: [][]byte{nil}}})
+	var n note
+	_ = json.Unmarshal([]byte(`{"ended":{"status":0,"user_us":0,"system_us":0,"max_rss":0},"idle":true}`), &n)
+	_, _ = json.Marshal(wire.Reply{Exit: &wire.Exit{}})
 }
 
 // handle serves one request of the host.

@@ -1,9 +1,6 @@
 package guest
 
 import (
-	"os"
-	"runtime"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,29 +12,17 @@ import (
 // larger value than this brings no further gain.
 const slack = 2_000_000
 
-// relaxed is the environment variable that passes the default slack to a guest that has exec'd itself. It is removed
-// from the environment of commands.
-const relaxed = "FUMEHOOD_RELAXED"
-
-// relax sets the slack of all threads of this process. It returns the default slack, which commands use, or 0 if the
-// slack was not changed. The monitor thread already exists and keeps its slack, so the program execs itself. It
-// remains the same process and keeps its open files.
-func relax(program string) (usual int) {
-	if s, again := os.LookupEnv(relaxed); again {
-		_ = os.Unsetenv(relaxed)   // cannot fail for a valid name
-		usual, _ = strconv.Atoi(s) // 0 if the guest did not write it
-		return usual
-	}
+// relax sets the slack of all threads of this process, also of the runtime's own. It returns the default slack, which
+// commands use, or 0 if the slack was not changed.
+func relax() (usual int) {
 	usual, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil { // the kernel has no timer slack
 		return 0
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	setSlack(slack) // for this thread, which becomes the first one
-	_ = syscall.Exec(program, os.Args, append(os.Environ(), relaxed+"="+strconv.Itoa(usual)))
-	setSlack(usual) // the guest works without it
-	return 0
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, slack, 0); errno != 0 {
+		return 0 // the guest works without it
+	}
+	return usual
 }
 
 // setSlack sets the slack of the calling thread, which its children inherit.

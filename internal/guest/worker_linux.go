@@ -103,10 +103,11 @@ func work(program, slack string) int {
 		_ = enc.Encode(n) // if the guest is gone, the next read fails
 	}}
 	w.quit = func() { _ = socket.Close() } // makes the next read fail
-	handleReserved(byDefault)
-	takeSignals() // discarded: nothing receives from the channel
+	dispose(byDefault, reserved)
+	surviveSignals()
 	park(spareWorkerThreads)
 	go w.follow()
+	warmUpWorker()
 	for {
 		t, files, err := receive(socket)
 		if err != nil {
@@ -115,6 +116,13 @@ func work(program, slack string) int {
 		}
 		w.do(t, files)
 	}
+}
+
+// warmUpWorker is the worker's warmUp.
+func warmUpWorker() {
+	var t task
+	_ = json.Unmarshal([]byte(`{"start":{"args":[""],"env":[""],"dir":"","terse":true}}`), &t)
+	_ = json.NewEncoder(io.Discard).Encode(note{Ended: &ended{}, Idle: true})
 }
 
 // follow reaps children as they end, and never returns. It waits in the kernel, which is faster than Go's signals.

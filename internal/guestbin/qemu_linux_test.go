@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,10 +67,11 @@ type pipes struct {
 
 func (p pipes) Close() error { return errors.Join(p.WriteCloser.Close(), p.ReadCloser.Close()) }
 
-// serving starts a guest from the program at the given path.
-func serving(t *testing.T, program string, options ...string) (*exec.Cmd, pipes) {
+// serving starts a guest from the program at the end of a command line.
+func serving(t testing.TB, program []string, options ...string) (*exec.Cmd, pipes) {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, append([]string{"serve"}, options...)...)
+	args := slices.Concat(program[1:], []string{"serve"}, options)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program[0], args...)
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -106,7 +108,7 @@ func emulated(t *testing.T) *client.Guest {
 			t.Fatal(err)
 		}
 	}
-	cmd, conn := serving(t, script)
+	cmd, conn := serving(t, []string{script})
 	guest := client.New(conn)
 	t.Cleanup(func() {
 		guest.Close()

@@ -19,7 +19,7 @@ import (
 func TestGuest_signals(t *testing.T) {
 	program := guestProgram(t)
 	for range 20 {
-		cmd, conn := serving(t, program, "--no-cgroup")
+		cmd, conn := serving(t, []string{program}, "--no-cgroup")
 		greeting := make([]byte, 1)
 		if _, err := conn.Read(greeting); err != nil {
 			t.Errorf("no greeting: %v", err)
@@ -50,7 +50,7 @@ func TestGuest_signals(t *testing.T) {
 func TestGuest_wasStopped(t *testing.T) {
 	program := guestProgram(t)
 	for range 100 {
-		cmd, conn := serving(t, program, "--no-cgroup")
+		cmd, conn := serving(t, []string{program}, "--no-cgroup")
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestGuest_wasStopped(t *testing.T) {
 }
 
 // guestProgram returns the path of a guest for this machine.
-func guestProgram(t *testing.T) string {
+func guestProgram(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "guest")
 	if err := os.WriteFile(program, unpacked(t, runtime.GOARCH), 0o700); err != nil {
@@ -80,7 +80,7 @@ func guestProgram(t *testing.T) string {
 }
 
 // unpacked returns the guest for an architecture.
-func unpacked(t *testing.T, arch string) []byte {
+func unpacked(t testing.TB, arch string) []byte {
 	t.Helper()
 	binary, err := guestbin.For(t.Context(), arch, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -73,6 +72,9 @@ func NewConn(rw io.ReadWriteCloser, role Role, handler func(s *Stream, request [
 		c.w = bufio.NewWriterSize(impatient{c}, writeStep)
 	} else {
 		c.next = 2
+		if conn, ok := rw.(passer); ok {
+			conn.AcceptFiles()
+		}
 	}
 	// The greeting is buffered first, so that it is the first frame sent.
 	_, _ = c.w.Write(append(appendHeader(nil, 0, Hello, 1), Version)) // smaller than the buffer, so it cannot fail
@@ -84,13 +86,18 @@ type impatient struct{ c *Conn }
 
 func (w impatient) Write(p []byte) (written int, err error) {
 	for err == nil && written < len(p) {
-		stalled := time.AfterFunc(writeWithin, func() { w.c.fail(errStalled) })
 		var n int
-		n, err = w.c.rw.Write(p[written:min(len(p), written+writeStep)])
-		stalled.Stop()
+		w.c.impatiently(func() { n, err = w.c.rw.Write(p[written:min(len(p), written+writeStep)]) })
 		written += n
 	}
 	return written, err
+}
+
+// impatiently calls write, and ends the connection if the guest reads nothing meanwhile.
+func (c *Conn) impatiently(write func()) {
+	stalled := time.AfterFunc(writeWithin, func() { c.fail(errStalled) })
+	defer stalled.Stop()
+	write()
 }
 
 // attend pings a silent guest, and ends the connection if it does not answer. Code in the sandbox may have stopped
@@ -125,10 +132,10 @@ func (c *Conn) attend() {
 var signOfLife = []byte{1}
 
 // errSilent is the error of a connection whose guest did not answer attend's ping.
-var errSilent = fmt.Errorf("no answer for %v", answerWithin)
+var errSilent = errors.New("no answer for " + answerWithin.String())
 
 // errStalled is the error of a connection whose guest does not read.
-var errStalled = fmt.Errorf("the peer read nothing for %v", writeWithin)
+var errStalled = errors.New("the peer read nothing for " + writeWithin.String())
 
 // Serve reads until the connection ends, and returns the reason. All streams are broken by then.
 func (c *Conn) Serve() error {
@@ -195,6 +202,9 @@ func (c *Conn) take(f Frame) error {
 	c.mu.Lock()
 	s := c.streams[f.Stream]
 	c.mu.Unlock()
+	if f.Type == Share {
+		return c.takeShare(s, f.Payload)
+	}
 	if s == nil {
 		return nil // closed on this side, which the peer did not know yet
 	}

@@ -13,7 +13,8 @@ type Content struct {
 	err  error // returned by all further calls
 }
 
-// Next returns the next piece. The caller must report its bytes to Consumed. At the end of the channel Next returns
+// Next returns the next piece. It may be in shared memory. Such a piece is valid until the stream is closed on this
+// side, and a guest may change it at any time. The caller must report its bytes to Consumed. At the end of the channel Next returns
 // io.EOF.
 func (c *Content) Next() (Event, error) {
 	if c.err != nil {
@@ -39,6 +40,12 @@ func (c *Content) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		c.last = ev
+	}
+	if m := c.last.shared; m != nil {
+		if !m.hold() {
+			return 0, io.ErrClosedPipe
+		}
+		defer m.release()
 	}
 	n := copy(p, c.last.Payload)
 	c.last.Payload = c.last.Payload[n:]

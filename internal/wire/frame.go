@@ -14,7 +14,7 @@ import (
 
 // Version is the protocol's version. Host and guest must have the same version. The host delivers the guest that was
 // built together with it.
-const Version = 1
+const Version = 2
 
 // headerSize is the size of a frame's header: the stream's number (4 bytes, big-endian), the type (1 byte) and the
 // payload's length (3 bytes, big-endian). The payload follows.
@@ -34,6 +34,11 @@ const (
 	Close   Type = 7 // the stream's last frame in this direction
 	Ping    Type = 8 // on stream 0; answered by a Pong with the same payload
 	Pong    Type = 9
+	// Share is one byte of channel. The host sends it with a file descriptor of memory for the data on that channel, and
+	// the guest when it has mapped the memory. See Stream.Share.
+	Share Type = 10
+	// Shared is one byte of channel, then 4 bytes: the number of bytes of data in shared memory; uses credit.
+	Shared Type = 11
 )
 
 const (
@@ -86,7 +91,7 @@ func (d *Decoder) Next() (Frame, error) {
 	}
 	f := Frame{Stream: binary.BigEndian.Uint32(head[:4]), Type: Type(head[4])}
 	size := int(head[5])<<16 | int(head[6])<<8 | int(head[7])
-	if f.Type < Hello || f.Type > Pong {
+	if f.Type < Hello || f.Type > Shared {
 		return Frame{}, protocolError("frame of unknown type %d", f.Type)
 	}
 	if size > d.max {

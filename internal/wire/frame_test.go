@@ -53,7 +53,7 @@ func TestDecoder_invalidFrames(t *testing.T) {
 		want  error
 	}{
 		"type 0":              {frame(1, 0, nil), MaxFromGuest, ErrProtocol},
-		"an unknown type":     {frame(1, Pong+1, nil), MaxFromGuest, ErrProtocol},
+		"an unknown type":     {frame(1, Shared+1, nil), MaxFromGuest, ErrProtocol},
 		"type 255":            {frame(1, 255, nil), MaxFromGuest, ErrProtocol},
 		"larger than allowed": {appendHeader(nil, 1, Data, MaxFromGuest+1), MaxFromGuest, ErrProtocol},
 		"the largest size": {

@@ -22,6 +22,9 @@ type Socket struct {
 	writing sync.Mutex
 	out     *os.File // ready when there is space, while a write waits
 
+	accepts  bool         // Read accepts file descriptors
+	accepted atomic.Int32 // one more than the file descriptor that came with the bytes read last; 0 for none
+
 	closing sync.Once
 	closed  atomic.Bool
 	err     error // of closing
@@ -191,7 +194,7 @@ var forgets = sync.OnceValue(func() bool {
 func (s *Socket) Read(p []byte) (n int, err error) {
 	werr := s.Reading(func(fd int) bool {
 		for {
-			if n, err = unix.Read(fd, p); !errors.Is(err, unix.EINTR) {
+			if n, err = s.receive(fd, p); !errors.Is(err, unix.EINTR) {
 				return !errors.Is(err, unix.EAGAIN)
 			}
 		}
@@ -205,6 +208,79 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// receive reads once. Unless Read accepts file descriptors, the kernel drops those that the peer sends.
+func (s *Socket) receive(fd int, p []byte) (int, error) {
+	if !s.accepts {
+		return unix.Read(fd, p)
+	}
+	var rights [fileSpace]byte
+	n, size, _, _, err := unix.Recvmsg(fd, p, rights[:], unix.MSG_CMSG_CLOEXEC)
+	if err != nil || size == 0 {
+		return n, err
+	}
+	files := filesIn(rights[:size])
+	if len(files) == 1 {
+		s.keep(files[0])
+		return n, nil
+	}
+	for _, file := range files { // of a peer that sends more than one
+		closeFile(file)
+	}
+	return n, nil
+}
+
+// fileSpace is the size of a control message with one file descriptor, in bytes. Padding leaves space for a second.
+const fileSpace = unix.SizeofCmsghdr + 8
+
+// filesIn returns the file descriptors in control messages.
+func filesIn(control []byte) (files []int) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if fds, err := unix.ParseUnixRights(&m); err == nil {
+			files = append(files, fds...)
+		}
+	}
+	return files
+}
+
+// keep stores a received file descriptor, and closes the one that nobody has taken.
+func (s *Socket) keep(fd int) {
+	if old := int(s.accepted.Swap(int32(fd)+1)) - 1; old >= 0 { //nolint:gosec // the kernel's descriptors have 31 bits
+		closeFile(old)
+	}
+}
+
+// AcceptFiles makes later calls of Read accept file descriptors, one with each call.
+func (s *Socket) AcceptFiles() { s.accepts = true }
+
+// TakeFile returns the file descriptor that came with the bytes read last, or -1. The caller must close it.
+func (s *Socket) TakeFile() int { return int(s.accepted.Swap(0)) - 1 }
+
+// WriteFile writes all of p. A file descriptor goes with its first byte.
+func (s *Socket) WriteFile(p []byte, file int) error {
+	sent := 0
+	var err error
+	werr := s.Writing(func(fd int) bool {
+		for {
+			sent, err = unix.SendmsgN(fd, p, unix.UnixRights(file), nil, unix.MSG_NOSIGNAL)
+			if !errors.Is(err, unix.EINTR) {
+				return !errors.Is(err, unix.EAGAIN)
+			}
+		}
+	})
+	switch {
+	case werr != nil:
+		return werr
+	case err != nil:
+		return os.NewSyscallError("sendmsg", err)
+	}
+	_, err = s.Write(p[sent:])
+	return err
 }
 
 // Write writes all of p.
@@ -246,6 +322,9 @@ func (s *Socket) Close() error {
 			}
 		}
 		s.err = errors.Join(s.err, os.NewSyscallError("close", unix.Close(s.fd)))
+		if fd := s.TakeFile(); fd >= 0 {
+			closeFile(fd)
+		}
 	})
 	return s.err
 }

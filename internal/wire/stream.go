@@ -23,7 +23,8 @@ type Event struct {
 	Channel byte // for Data and End
 	Payload []byte
 
-	frame []byte // the payload of a data frame, of which Payload is a part
+	frame  []byte  // the payload of a data frame, of which Payload is a part
+	shared *memory // of which Payload is a part instead
 }
 
 // Recycle allows the payload's memory to be reused. The payload must not be used afterwards. Calling Recycle is
@@ -45,12 +46,20 @@ type Stream struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
 	queue    []Event
-	held     int   // bytes of data not consumed yet
-	owed     int   // bytes of data consumed, for which no credit was sent yet
-	messages int   // messages in the queue
-	tokens   int   // bytes of data that may be sent
-	ended    bool  // the peer sent Close
-	err      error // the connection broke, or this side closed the stream
+	held     int  // bytes of data not consumed yet
+	owed     int  // bytes of data consumed, for which no credit was sent yet
+	messages int  // messages in the queue
+	tokens   int  // bytes of data that may be sent
+	ended    bool // the peer sent Close
+	window   int  // bytes of data that each side may have on the way or unconsumed
+
+	shared   *memory // for data on the channel sharedOn; nil for none
+	sharedOn byte
+	offered  bool // Share was called
+	agreed   bool // both sides have mapped it
+	at       int  // where the next data in it begins
+
+	err error // the connection broke, or this side closed the stream
 }
 
 func (s *Stream) write(t Type, parts ...[]byte) error {
@@ -58,7 +67,7 @@ func (s *Stream) write(t Type, parts ...[]byte) error {
 }
 
 func newStream(c *Conn, id uint32) *Stream {
-	s := &Stream{c: c, id: id, tokens: window}
+	s := &Stream{c: c, id: id, tokens: window, window: window}
 	s.changed = sync.NewCond(&s.mu)
 	return s
 }
@@ -76,18 +85,9 @@ func (s *Stream) take(f Frame) error {
 		if len(f.Payload) < 2 || len(f.Payload) > MaxData {
 			return protocolError("data frame of %d bytes", len(f.Payload))
 		}
-		n := len(f.Payload) - 1
-		if s.held+s.owed+n > window {
-			return protocolError("more data on stream %d than it had credit for", s.id)
-		}
-		s.held += n
-		if s.merge(f.Payload) {
-			return nil
-		}
-		if len(s.queue) >= maxPieces {
-			return protocolError("more than %d pieces wait on stream %d", maxPieces, s.id)
-		}
-		s.queue = append(s.queue, Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:], frame: f.Payload})
+		return s.hasData(Event{Type: Data, Channel: f.Payload[0], Payload: f.Payload[1:], frame: f.Payload})
+	case Shared:
+		return s.takeShared(f.Payload)
 	case End:
 		if len(f.Payload) != 1 {
 			return protocolError("end frame without a channel")
@@ -100,13 +100,29 @@ func (s *Stream) take(f Frame) error {
 			return protocolError("credit of %d bytes", len(f.Payload))
 		}
 		n := binary.BigEndian.Uint32(f.Payload)
-		if n > window || s.tokens+int(n) > window {
+		if n > memorySize || s.tokens+int(n) > s.window {
 			return protocolError("more credit on stream %d than was spent", s.id)
 		}
 		s.tokens += int(n)
 	case Close:
 		s.ended = true
 	}
+	return nil
+}
+
+// hasData queues data. s.mu is held.
+func (s *Stream) hasData(ev Event) error {
+	if s.held+s.owed+len(ev.Payload) > s.window {
+		return protocolError("more data on stream %d than it had credit for", s.id)
+	}
+	s.held += len(ev.Payload)
+	if ev.shared == nil && s.merge(ev.frame) {
+		return nil
+	}
+	if len(s.queue) >= maxPieces {
+		return protocolError("more than %d pieces wait on stream %d", maxPieces, s.id)
+	}
+	s.queue = append(s.queue, ev)
 	return nil
 }
 
@@ -133,7 +149,7 @@ func (s *Stream) merge(piece []byte) bool {
 	}
 	for i := len(s.queue) - 1; i >= max(0, len(s.queue)-back); i-- {
 		last := &s.queue[i]
-		if last.Type != Data || last.Channel > Stderr {
+		if last.Type != Data || last.Channel > Stderr || last.shared != nil {
 			return false
 		}
 		if last.Channel != piece[0] {
@@ -191,7 +207,7 @@ func (s *Stream) Consumed(n int) {
 	s.owed += n
 	grant := 0
 	// Credit is sent in large amounts, so that not every small write costs a frame in return.
-	if s.owed >= window/4 && !s.ended && s.err == nil {
+	if s.owed >= s.window/4 && !s.ended && s.err == nil {
 		grant, s.owed = s.owed, 0
 	}
 	s.mu.Unlock()
@@ -203,7 +219,15 @@ func (s *Stream) Consumed(n int) {
 // Send sends data on a channel. It waits for credit.
 func (s *Stream) Send(channel byte, p []byte) error {
 	for len(p) > 0 {
-		n, err := s.spend(min(len(p), MaxData-1))
+		if m := s.outlet(channel); m != nil && len(p) > smallPieces {
+			n, _, err := s.fill(m, channel, len(p), func(room []byte) (int, error) { return copy(room, p), nil })
+			if err != nil {
+				return err
+			}
+			p = p[n:]
+			continue
+		}
+		n, err := s.spend(1, min(len(p), MaxData-1))
 		if err != nil {
 			return err
 		}
@@ -215,11 +239,11 @@ func (s *Stream) Send(channel byte, p []byte) error {
 	return nil
 }
 
-// spend takes up to n bytes of credit. It waits until there is some.
-func (s *Stream) spend(n int) (int, error) {
+// spend waits for at least least bytes of credit, at most a quarter of a window, and takes up to n bytes.
+func (s *Stream) spend(least, n int) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.tokens == 0 && s.err == nil && !s.ended {
+	for s.tokens < least && s.err == nil && !s.ended {
 		s.changed.Wait()
 	}
 	switch {
@@ -283,6 +307,7 @@ func (s *Stream) Close() {
 func (s *Stream) shut() (first, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unshare()
 	first = s.err == nil
 	if first {
 		s.err = io.ErrClosedPipe

@@ -8,6 +8,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/seccomp"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // logSeccomp logs, once, that containers do not use Fumehood's own seccomp profile.
@@ -34,20 +35,10 @@ func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger {
 // logLoosened logs the requested settings that weaken the isolation.
 func (p *Provider) logLoosened(spec fumehood.Spec) {
 	log := p.loggerOf(spec)
-	if !spec.Network.IsNone() {
-		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network.Mode)
-	}
+	provider.LogLoosened(log, spec)
 	for _, m := range spec.Mounts {
-		if m.Writable {
-			log.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
-		}
 		if why := hostpath.Unsafe(m.Host, m.Writable); why != "" {
 			log.Warn(brokenIsolation, "sandbox", spec.Name, "path", m.Host, "reason", why)
-		}
-	}
-	for limit, lifted := range map[string]bool{"memory": spec.Limits.Memory == fumehood.NoLimit, "pids": spec.Limits.PIDs == fumehood.NoLimit} {
-		if lifted {
-			log.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/fumehood/fumehood"
@@ -18,17 +20,15 @@ import (
 func (p *Provider) checkMounts(spec fumehood.Spec) ([]wire.FileID, error) {
 	ids := make([]wire.FileID, len(spec.Mounts))
 	for i, m := range spec.Mounts {
-		why := hostpath.Unsafe(m.Host, m.Writable)
-		resolved := ""
-		var err error
-		if resolved, ids[i], err = p.checkMount(m); err == nil && why == "" {
-			why = hostpath.Unsafe(resolved, m.Writable)
-		}
+		file, why, err := hostpath.Mountable(m.Host, m.Writable) // an error if it is missing: Docker would create it, as root
 		if why != "" && !spec.AllowUnsafe {
 			return nil, &fumehood.Error{
 				Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: fmt.Errorf("this is not safe: %s", why),
 				Hint: "mount another path, or allow it (--allow-unsafe)",
 			}
+		}
+		if err = cmp.Or(p.mountable(m), err); err == nil {
+			ids[i], err = identity(file)
 		}
 		if err != nil {
 			return nil, &fumehood.Error{Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: err, Hint: p.mountHint()}
@@ -37,14 +37,25 @@ func (p *Provider) checkMounts(spec fumehood.Spec) ([]wire.FileID, error) {
 	return ids, nil
 }
 
-func (p *Provider) checkMount(m fumehood.Mount) (resolved string, id wire.FileID, err error) {
+// mountable returns an error if the daemon cannot mount anything, or not there.
+func (p *Provider) mountable(m fumehood.Mount) error {
 	if !p.engine.Local() {
-		return "", id, fmt.Errorf("the daemon at %s does not see this machine's files", p.engine.Endpoint())
+		return fmt.Errorf("the daemon at %s does not see this machine's files", p.engine.Endpoint())
 	}
 	if m.Container == compose.GuestDir || strings.HasPrefix(m.Container, compose.GuestDir+"/") {
-		return "", id, fmt.Errorf("%s is reserved for Fumehood", compose.GuestDir)
+		return fmt.Errorf("%s is reserved for Fumehood", compose.GuestDir)
 	}
-	return identify(m.Host) // an error if it is missing: Docker would create it, as root
+	return nil
+}
+
+// identity returns the identity of a file on this machine. It is zero on systems other than Linux, where containers run
+// in a virtual machine.
+func identity(f hostpath.File) (id wire.FileID, err error) {
+	if f.Inode == 0 {
+		return id, nil
+	}
+	boot, err := os.ReadFile(wire.BootID)
+	return wire.FileID{Boot: strings.TrimSpace(string(boot)), Device: f.Device, Inode: f.Inode}, err
 }
 
 // verifyMounts compares what was mounted with what was checked. A process that can write to a parent folder could have

@@ -25,6 +25,7 @@ import (
 	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/sweep"
@@ -320,20 +321,14 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 	return e
 }
 
-// minPIDs is the minimum process limit with a guest. The guest has 14 threads and a worker has 8. Go crashes a program
-// that cannot create a thread it needs: with a limit of 24, fork bombs crashed workers; with 48 they did not.
-const minPIDs = 48
-
 // check rejects a spec that cannot be started, before anything is created.
 func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
 	}
-	if n := spec.Limits.PIDs; n > 0 && n < minPIDs && p.opts.Transport == TransportGuest {
-		return &fumehood.Error{
-			Op: "start sandbox " + spec.Name, Class: fumehood.ErrConfig,
-			Err:  fmt.Errorf("a limit of %d processes is below the minimum of %d: the guest's own threads count too", n, minPIDs),
-			Hint: "raise the limit (--pids), or limit the processes of each command (--ulimit nproc=N)",
+	if p.opts.Transport == TransportGuest {
+		if err := guests.CheckLimits(spec); err != nil {
+			return err
 		}
 	}
 	switch spec.Network.Mode {

@@ -1,3 +1,7 @@
+// The guest uses one processor, so the runtime need not find out how many it may use.
+//
+//go:debug containermaxprocs=0
+
 // Command fumehood-guest runs inside containers and starts commands there for the host. See package guest.
 package main
 

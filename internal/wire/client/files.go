@@ -185,7 +185,9 @@ func (g *Guest) Open(ctx context.Context, name string, offset, length int64) (io
 		t.end()
 		return nil, i, err
 	}
-	return t.incoming(), i, nil
+	in := t.incoming()
+	in.expect(i.Size - offset)
+	return in, i, nil
 }
 
 // Download reads a path as a tar stream.
@@ -201,11 +203,27 @@ func (g *Guest) Download(ctx context.Context, path string) (io.ReadCloser, error
 type incoming struct {
 	*transfer
 	wire.Content
+	received int64
+}
+
+// expect offers the guest shared memory if size bytes of content are enough for that.
+func (r *incoming) expect(size int64) {
+	if size >= wire.ShareFrom {
+		r.s.Share(r.Channel)
+	}
+}
+
+// Read reads content.
+func (r *incoming) Read(p []byte) (int, error) {
+	n, err := r.Content.Read(p)
+	r.received += int64(n)
+	r.expect(r.received)
+	return n, err
 }
 
 // incoming returns a reader of the content that follows. It is an error if the stream ends before the content does.
 func (t *transfer) incoming() *incoming {
-	return &incoming{t, wire.Content{Stream: t.s, Channel: wire.Stdout, Wrong: func(ev wire.Event, err error) error {
+	return &incoming{transfer: t, Content: wire.Content{Stream: t.s, Channel: wire.Stdout, Wrong: func(ev wire.Event, err error) error {
 		switch {
 		case err != nil:
 			return t.failure(err)
@@ -229,7 +247,7 @@ func (r *incoming) Close() error {
 func (g *Guest) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	n, err := g.send(ctx, wire.File{
 		Op: wire.Write, Path: []byte(path), Mode: uint32(opts.Mode.Perm()), Owner: []byte(opts.Owner), Atomic: opts.Atomic,
-	}, io.LimitReader(r, size), size)
+	}, r, size)
 	if err == nil && n < size {
 		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", n, size)}
 	}
@@ -242,36 +260,28 @@ func (g *Guest) Upload(ctx context.Context, dir string, tar io.Reader) error {
 	return err
 }
 
-// send sends content, and waits for the guest's answer. A negative size means unknown. If the content is shorter than
-// size, send ends the stream early, so that the guest does not complete the file.
+// send sends content, and waits for the guest's answer. A negative size means everything that r has. If the content is
+// shorter than size, send ends the stream early, so that the guest does not complete the file.
 func (g *Guest) send(ctx context.Context, req wire.File, r io.Reader, size int64) (sent int64, err error) {
 	t, _, err := g.file(ctx, req)
 	if err != nil {
 		return 0, err
 	}
 	defer t.end()
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if serr := t.s.Send(wire.Stdin, buf[:n]); serr != nil {
-				return sent, t.refused(serr)
-			}
-			sent += int64(n)
-		}
-		switch {
-		case errors.Is(err, io.EOF) && sent < size:
-			return sent, nil
-		case errors.Is(err, io.EOF):
-			if err := t.s.SendEnd(wire.Stdin); err != nil {
-				return sent, t.refused(err)
-			}
-			_, err := t.reply()
-			return sent, err
-		case err != nil:
-			return sent, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", err)}
-		}
+	sent, rerr, serr := t.s.SendFrom(wire.Stdin, r, size)
+	switch {
+	case serr != nil:
+		return sent, t.refused(serr)
+	case rerr != nil:
+		return sent, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", rerr)}
+	case sent < size:
+		return sent, nil
 	}
+	if err := t.s.SendEnd(wire.Stdin); err != nil {
+		return sent, t.refused(err)
+	}
+	_, err = t.reply()
+	return sent, err
 }
 
 // refused returns why the guest accepts no more content: the error that it sent before it closed the stream, if any.

@@ -1,0 +1,275 @@
+package guestbin_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider/conformance"
+)
+
+// started is a guest in its own process that answers.
+type started struct {
+	*client.Guest
+	t   testing.TB
+	cmd *exec.Cmd
+}
+
+// ready starts a guest with the arguments in front of its path, and waits until it answers.
+func ready(t *testing.T, before ...string) started {
+	t.Helper()
+	s := launched(t, slices.Concat(before, []string{guestProgram(t)}))
+	t.Cleanup(s.end)
+	return s
+}
+
+// launched starts a guest by a command line, and waits until it answers.
+func launched(t testing.TB, args []string) started {
+	t.Helper()
+	cmd, conn := serving(t, args, "--no-cgroup")
+	s := started{client.New(conn), t, cmd}
+	if err := s.Ready(t.Context()); err != nil {
+		s.end()
+		t.Fatal(err)
+	}
+	return s
+}
+
+// end ends the guest. It may be called again.
+func (s started) end() {
+	s.Close()
+	_ = s.cmd.Wait() // the tests end some guests themselves
+}
+
+// run runs a shell command and returns its output.
+func (s started) run(script string) string {
+	s.t.Helper()
+	return strings.TrimSpace(s.exec("sh", "-c", script))
+}
+
+// exec runs a command and returns its output.
+func (s started) exec(args ...string) string {
+	s.t.Helper()
+	var out bytes.Buffer
+	p, err := s.Exec(s.t.Context(), fumehood.Cmd{Args: args}, false, func(_ fumehood.Stream, b []byte) { out.Write(b) })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if exit, err := p.Wait(s.t.Context()); err != nil || exit.Outcome != fumehood.Exited || exit.Code != 0 {
+		s.t.Fatalf("%q: got %+v, %v", args, exit, err)
+	}
+	return out.String()
+}
+
+// workers returns the process ids of the guest's workers.
+func (s started) workers() []int {
+	s.t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.cmd.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var pids []int
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // the thread may have ended
+		for field := range strings.FieldsSeq(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// only returns the process id of the guest's only worker.
+func (s started) only() int {
+	s.t.Helper()
+	pids := s.workers()
+	if len(pids) != 1 {
+		s.t.Fatalf("workers: %v, want one", pids)
+	}
+	return pids[0]
+}
+
+// awaitHandlers waits until a process ignores SIGTERM, which shows that a worker has started.
+func awaitHandlers(t *testing.T, pid int) {
+	t.Helper()
+	conformance.Eventually(t, "the worker ignores SIGTERM", func() bool {
+		ignored, _ := masks(t, pid)
+		return ignored&(1<<(unix.SIGTERM-1)) != 0
+	})
+}
+
+// masks returns the signals that a process ignores and catches.
+func masks(t *testing.T, pid int) (ignored, caught uint64) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("\nSigIgn:"))
+	if _, err := fmt.Sscanf(string(text), "%x\nSigCgt: %x", &ignored, &caught); err != nil {
+		t.Fatal(err)
+	}
+	return ignored, caught
+}
+
+// The first command need not wait for the start of a worker.
+func TestGuest_workerAhead(t *testing.T) {
+	t.Run("takes the first command", func(t *testing.T) {
+		s := ready(t)
+		want := s.only()
+		if got := s.run("echo $PPID"); got != strconv.Itoa(want) {
+			t.Errorf("the command's worker is %s, want %d", got, want)
+		}
+	})
+	t.Run("ends with the guest", func(t *testing.T) {
+		s := ready(t)
+		pid := s.only()
+		s.end()
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+			t.Error("the worker is alive")
+		}
+	})
+	t.Run("killed", func(t *testing.T) {
+		s := ready(t)
+		pid := s.only()
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.run("echo $PPID"); got == strconv.Itoa(pid) {
+			t.Error("the killed worker runs a command")
+		}
+	})
+	t.Run("stopped", func(t *testing.T) {
+		s := ready(t)
+		pid := s.only()
+		awaitHandlers(t, pid)
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		conformance.Eventually(t, "the worker stops", func() bool {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err == nil && bytes.Contains(text, []byte(") T "))
+		})
+		if got := s.run("echo $PPID"); got == strconv.Itoa(pid) {
+			t.Error("the stopped worker runs a command")
+		}
+	})
+	t.Run("limits lowered", func(t *testing.T) {
+		s := ready(t)
+		pid := s.only()
+		awaitHandlers(t, pid)
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 20, Max: 20}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.run("echo $PPID"); got == strconv.Itoa(pid) {
+			t.Error("the worker with other limits runs a command")
+		}
+	})
+	t.Run("few processes allowed", func(t *testing.T) {
+		s := ready(t, "sh", "-c", `ulimit -u 500 2>/dev/null || ulimit -p 500; exec "$@"`, "sh")
+		if pids := s.workers(); len(pids) > 0 {
+			t.Errorf("workers before the first command: %v", pids)
+		}
+		s.run("true")
+	})
+}
+
+// A host that has gone may no longer read, and writes then fail. The guest must still kill what it started.
+func TestGuest_hostGone(t *testing.T) {
+	cmd, conn := serving(t, []string{guestProgram(t)}, "--no-cgroup")
+	if err := conn.ReadCloser.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the guest ended with %v", err)
+	}
+}
+
+// A worker survives the signals of its command, which inherits none of that, nor what the guest has inherited.
+func TestWorker_signals(t *testing.T) {
+	s := ready(t, "sh", "-c", `trap "" HUP INT; exec "$@"`, "sh")
+	pid := s.only()
+	awaitHandlers(t, pid)
+	for n := unix.Signal(1); n <= 64; n++ {
+		if n != unix.SIGKILL && n != unix.SIGSTOP && (n < 32 || n > 34) {
+			_ = unix.Kill(pid, n)
+		}
+	}
+	const handed = 1<<(unix.SIGHUP-1) | 1<<(unix.SIGINT-1) | 1<<(unix.SIGQUIT-1) | 1<<(unix.SIGABRT-1) | 1<<(unix.SIGTERM-1) |
+		1<<(unix.SIGPIPE-1) | 1<<(unix.SIGTSTP-1)
+	for range 2 {
+		got := s.run(`echo $PPID; sed -n 's/^SigIgn:[[:space:]]*//p' /proc/self/status`)
+		worker, ignored, _ := strings.Cut(got, "\n")
+		if worker != strconv.Itoa(pid) {
+			t.Errorf("the command's worker is %s, want %d", worker, pid)
+		}
+		if mask, err := strconv.ParseUint(ignored, 16, 64); err != nil || mask&handed != 0 {
+			t.Errorf("the command ignores the signals %x, %v", mask&handed, err)
+		}
+	}
+}
+
+// The guest and its workers let the kernel wake all their threads late, also those of Go's runtime.
+func TestGuest_timerSlack(t *testing.T) {
+	s := ready(t)
+	own, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		t.Skip(err)
+	}
+	awaitHandlers(t, s.only()) // the thread that starts a command is reset
+	for _, pid := range []int{s.cmd.Process.Pid, s.only()} {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, thread := range threads {
+			got, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns")
+			if os.IsPermission(err) {
+				t.Skip(err)
+			}
+			if err != nil || string(got) != "2000000\n" {
+				t.Errorf("thread %s of process %d: %q, %v", thread.Name(), pid, got, err)
+			}
+		}
+	}
+	if got := s.run("cat /proc/self/timerslack_ns"); got != strings.TrimSpace(string(own)) {
+		t.Errorf("a command has %s, want %s", got, own)
+	}
+}
+
+// BenchmarkGuest_start measures the time from the start of a guest to its first answer, and to those of its first
+// commands, as medians. FUMEHOOD_BENCH_GUEST is the path of another guest to measure.
+func BenchmarkGuest_start(b *testing.B) {
+	program := cmp.Or(os.Getenv("FUMEHOOD_BENCH_GUEST"), guestProgram(b))
+	var answers, firsts, seconds []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		s := launched(b, []string{program})
+		answers = append(answers, time.Since(began))
+		s.exec("/bin/true")
+		firsts = append(firsts, time.Since(began))
+		again := time.Now()
+		s.exec("/bin/true")
+		seconds = append(seconds, time.Since(again))
+		s.end()
+	}
+	for unit, all := range map[string][]time.Duration{"ms-answer": answers, "ms-first": firsts, "ms-second": seconds} {
+		slices.Sort(all)
+		b.ReportMetric(all[len(all)/2].Seconds()*1000, unit)
+	}
+}

@@ -1,0 +1,128 @@
+// Package setup builds the inside of a sandbox from the guest's own process, without an OCI runtime. The host starts
+// the guest in new namespaces and sends it a Config; the guest mounts the root file system, makes it its root, gives up
+// the host's file systems and all rights that the sandbox does not have, and then serves the host, all in one process.
+//
+// Sources of mounts are opened while the host's files are still there. Targets are looked up after the sandbox's root
+// file system has become the root and the host's is gone, so no link in an image leads out of the sandbox.
+package setup
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Config describes the sandbox to build. The host sends it to the guest.
+type Config struct {
+	// Root describes the root file system. It is nil in a process that joins an existing sandbox: then only User,
+	// Env, Capabilities and Seccomp apply.
+	Root *Root `json:"root,omitempty"`
+	// Hostname is the sandbox's host name.
+	Hostname string `json:"hostname,omitempty"`
+	// User is the user that serves: "name" or "id", optionally with ":group". Empty means root.
+	User string `json:"user,omitempty"`
+	// Dir is the working directory, which is made if it is missing. Volumes are further directories to make.
+	Dir     string   `json:"dir,omitempty"`
+	Volumes []string `json:"volumes,omitempty"`
+	// Env is the environment of commands, each "name=value", as bytes. HOME and PATH are added if they are missing.
+	Env [][]byte `json:"env,omitempty"`
+	// Capabilities is the set of capabilities that root in the sandbox has, one bit for each.
+	Capabilities uint64 `json:"capabilities"`
+	// Seccomp is the filter of system calls, as instructions of classic BPF (struct sock_filter). Empty allows all.
+	Seccomp []byte `json:"seccomp,omitempty"`
+}
+
+// Root describes a sandbox's file systems.
+type Root struct {
+	// Layers are the host's folders with the image's layers, lowest first.
+	Layers []string `json:"layers"`
+	// Scratch is an empty folder of the host. The writable layer is mounted there, invisible to other processes.
+	Scratch string `json:"scratch"`
+	// Size is the size of the writable layer in bytes.
+	Size int64 `json:"size"`
+	// Guest is the host's folder with the guest's program. It is mounted read-only at GuestDir.
+	Guest string `json:"guest"`
+	// Cgroups are the host's folders of the sandbox's control groups. Their names in /sys/fs/cgroup are the keys, with
+	// version 2 the empty string.
+	Cgroups map[string]string `json:"cgroups,omitempty"`
+	Mounts  []Mount           `json:"mounts,omitempty"`
+}
+
+// Mount is a path of the host that is visible in the sandbox.
+type Mount struct {
+	Host      string `json:"host"`      // without links
+	Container string `json:"container"` // absolute and clean
+	Writable  bool   `json:"writable,omitempty"`
+	Device    uint64 `json:"device"` // of the file that was checked, as returned by stat(2), like Inode
+	Inode     uint64 `json:"inode"`
+}
+
+// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it.
+const (
+	GuestDir = "/.fumehood"
+	Guest    = "guest"
+)
+
+// Reserved reports whether nothing may be mounted at a path of the sandbox, which is absolute, clean and without links.
+func Reserved(at string) bool {
+	for _, dir := range []string{GuestDir, "/proc", "/sys"} {
+		if at == "/" || at == dir || strings.HasPrefix(at, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// Reply is the guest's answer to a Config, sent before it serves.
+type Reply struct {
+	// Step is the step that failed. It is empty if all succeeded.
+	Step  string `json:"step,omitempty"`
+	Error string `json:"error,omitempty"` // what failed
+	// Fault is the party that can correct it.
+	Fault Fault `json:"fault,omitempty"`
+}
+
+// Fault is who has to correct the cause of a failed set-up.
+type Fault string
+
+// Faults of a failed set-up. Other errors are the machine's.
+const (
+	FaultUser  Fault = "user"  // there is no such user in the image
+	FaultImage Fault = "image" // the image cannot be used
+	FaultMount Fault = "mount" // a mount's source or target cannot be used
+)
+
+// maxMessage bounds a Config and a Reply in bytes.
+const maxMessage = 8 << 20
+
+// Send writes a message: its length in 4 bytes, big endian, and the value as JSON.
+func Send(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxMessage {
+		return fmt.Errorf("message of %d bytes, the limit is %d", len(text), maxMessage)
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)) //nolint:gosec // see above
+	return err
+}
+
+// Receive reads a message that Send wrote.
+func Receive(r io.Reader, v any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxMessage {
+		return fmt.Errorf("message of %d bytes, the limit is %d", n, maxMessage)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
+}

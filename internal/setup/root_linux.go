@@ -1,0 +1,232 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// sources are mounts that are made while the host's files are accessible.
+type sources struct {
+	guest, proc, sys mount
+	cgroups          map[string]mount // by name
+	binds            []mount          // in the order of Root.Mounts
+}
+
+// open makes the mounts.
+func (r Root) open() (s sources, err error) {
+	if s.guest, err = clone(r.Guest); err != nil {
+		return s, err
+	}
+	if err := s.guest.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
+		return s, err
+	}
+	// In a user namespace the kernel requires that the host's are still visible.
+	if s.proc, err = newFS("proc", restricted); err != nil {
+		return s, err
+	}
+	if s.sys, err = newFS("sysfs", restricted|unix.MOUNT_ATTR_RDONLY); err != nil {
+		return s, err
+	}
+	s.cgroups = map[string]mount{}
+	for name, folder := range r.Cgroups {
+		if s.cgroups[name], err = clone(folder); err != nil {
+			return s, err
+		}
+		if err := s.cgroups[name].restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
+			return s, err
+		}
+	}
+	for _, m := range r.Mounts {
+		bind, err := cloneChecked(m)
+		if err != nil {
+			return s, &failure{FaultMount, err}
+		}
+		s.binds = append(s.binds, bind)
+		attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+		if !m.Writable {
+			attributes |= unix.MOUNT_ATTR_RDONLY
+		}
+		if err := bind.restrict(attributes); err != nil {
+			return s, &failure{FaultMount, fmt.Errorf("%s: %w", m.Host, err)}
+		}
+	}
+	return s, nil
+}
+
+func (s sources) close() {
+	for _, m := range s.cgroups {
+		m.close()
+	}
+	for _, m := range append(s.binds, s.guest, s.proc, s.sys) {
+		m.close()
+	}
+}
+
+// enter mounts the root file system and makes it the root of this process. Afterwards the host's files are gone.
+func (r Root) enter() error {
+	size := "size=" + strconv.FormatInt(r.Size, 10)
+	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700"); err != nil {
+		return fmt.Errorf("mount the writable layer: %w", err)
+	}
+	for _, name := range []string{"empty", "upper", "work", "root"} {
+		if err := os.Mkdir(filepath.Join(r.Scratch, name), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := r.overlay(); err != nil {
+		return err
+	}
+	if err := os.Chdir(filepath.Join(r.Scratch, "root")); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil { // the old root is now mounted over the new one
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return os.NewSyscallError("unmount the host's root", err)
+	}
+	return os.Chdir("/")
+}
+
+// overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as
+// descriptors: paths may contain separators, and 127 of them do not fit into the options.
+func (r Root) overlay() error {
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	open := func(folder string) (string, error) {
+		fd, err := unix.Open(folder, unix.O_PATH|unix.O_CLOEXEC|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return "", &os.PathError{Op: "open", Path: folder, Err: err}
+		}
+		fds = append(fds, fd)
+		return strconv.Itoa(fd), nil
+	}
+	layers := slices.Clone(r.Layers)
+	if len(layers) == 0 {
+		layers = []string{filepath.Join(r.Scratch, "empty")}
+	}
+	slices.Reverse(layers) // the topmost first
+	folders := append(layers, filepath.Join(r.Scratch, "upper"), filepath.Join(r.Scratch, "work"))
+	names := make([]string, len(folders))
+	for i, folder := range folders {
+		var err error
+		if names[i], err = open(folder); err != nil {
+			return err
+		}
+	}
+	if err := os.Chdir("/proc/self/fd"); err != nil {
+		return err
+	}
+	n := len(layers)
+	options := "lowerdir=" + strings.Join(names[:n], ":") + ",upperdir=" + names[n] + ",workdir=" + names[n+1]
+	if err := unix.Mount("overlay", filepath.Join(r.Scratch, "root"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount the image's %d layers as an overlay: %w", n, err)
+	}
+	return nil
+}
+
+// Paths of the kernel's file systems that Docker hides or makes read-only (oci/defaults.go in moby).
+var (
+	hidden = []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
+		"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// fill mounts everything else in the new root.
+func (r Root) fill(s sources) error {
+	for _, dir := range []string{"/proc", "/sys", "/dev", GuestDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return &failure{FaultImage, err}
+		}
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+			return &failure{FaultImage, fmt.Errorf("%s is not a directory in the image", dir)}
+		}
+	}
+	for _, m := range []struct {
+		mount
+		at string
+	}{{s.proc, "/proc"}, {s.sys, "/sys"}, {s.guest, GuestDir}} {
+		if err := m.attach(m.at); err != nil {
+			return err
+		}
+	}
+	if err := makeDev(); err != nil {
+		return err
+	}
+	if err := attachCgroups(s.cgroups); err != nil {
+		return err
+	}
+	for _, at := range hidden {
+		if err := hide(at); err != nil {
+			return err
+		}
+	}
+	for _, at := range fixed {
+		if err := fix(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind attaches what the user mounts. A mount below another one comes after it.
+func (r Root) bind(s sources) error {
+	order := make([]int, len(r.Mounts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return strings.Count(path.Clean(r.Mounts[a].Container), "/") - strings.Count(path.Clean(r.Mounts[b].Container), "/")
+	})
+	for _, i := range order {
+		if err := s.binds[i].attachMade(r.Mounts[i].Container); err != nil {
+			return &failure{FaultMount, fmt.Errorf("mount %s: %w", r.Mounts[i].Host, err)}
+		}
+	}
+	return nil
+}
+
+// cgroupRoot is where control groups are mounted.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// attachCgroups mounts the sandbox's own control groups, read-only.
+func attachCgroups(groups map[string]mount) error {
+	if m, ok := groups[""]; ok { // version 2
+		return m.attach(cgroupRoot)
+	}
+	if len(groups) == 0 {
+		return nil
+	}
+	top, err := newFS("tmpfs", restricted, "size=64k", "mode=0755")
+	if err != nil {
+		return err
+	}
+	defer top.close()
+	if err := top.attach(cgroupRoot); err != nil {
+		return err
+	}
+	for name, m := range groups {
+		at := path.Join(cgroupRoot, name)
+		if err := os.Mkdir(at, 0o755); err != nil { //nolint:gosec // every user may read it
+			return err
+		}
+		if err := m.attach(at); err != nil {
+			return err
+		}
+	}
+	return top.restrictOne(unix.MOUNT_ATTR_RDONLY)
+}

@@ -1,0 +1,240 @@
+package setup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// failure is an error with the party that can correct it.
+type failure struct {
+	fault Fault
+	err   error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// Run reads a Config from conn, builds the sandbox and answers with a Reply. It must be called by the first process of
+// new mount, PID, IPC, UTS and network namespaces that has all capabilities, or, for a Config without Root, by a
+// process in the sandbox's namespaces. Afterwards all threads of this process have the rights of the sandbox's user.
+// The error has been reported.
+func Run(conn io.ReadWriter) error {
+	if err := closeInherited(); err != nil {
+		return err
+	}
+	var c Config
+	if err := Receive(conn, &c); err != nil {
+		return err
+	}
+	if err := shareMemory(); err != nil {
+		return errors.Join(err, Send(conn, Reply{Step: "set oom_score_adj", Error: err.Error()}))
+	}
+	// In a sandbox that exists, commands of the same user could otherwise trace this process.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return errors.Join(err, Send(conn, Reply{Step: "protect this process", Error: err.Error()}))
+	}
+	step, err := c.build()
+	if err == nil {
+		return Send(conn, Reply{})
+	}
+	reply := Reply{Step: step, Error: err.Error()}
+	if f, ok := errors.AsType[*failure](err); ok {
+		reply.Fault = f.fault
+	}
+	return errors.Join(err, Send(conn, reply))
+}
+
+// closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
+// and keep. A program that does not mark its descriptors passes them on to every process that it starts. Those of this
+// process itself are marked.
+func closeInherited(keep ...int) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 || slices.Contains(keep, fd) {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 { //nolint:gosec // not negative
+			_ = unix.Close(fd) // nothing was written
+		}
+	}
+	return nil
+}
+
+// shareMemory gives up the protection from the out-of-memory killer that a service of the host may have.
+func shareMemory() error {
+	const file = "/proc/self/oom_score_adj"
+	score, err := os.ReadFile(file)
+	if err != nil || !bytes.HasPrefix(score, []byte("-")) {
+		return err
+	}
+	return os.WriteFile(file, []byte("0"), 0)
+}
+
+// build does all steps. It returns the one that failed.
+func (c Config) build() (step string, err error) {
+	unix.Umask(0)
+	defer unix.Umask(0o022)
+	if c.Root != nil {
+		if step, err := c.buildRoot(); err != nil {
+			return step, err
+		}
+		if err := c.complete(); err != nil {
+			return "prepare the root file system", err
+		}
+		if err := loopback(); err != nil {
+			return "start the loopback interface", err
+		}
+		if err := c.Root.leaveCgroupNamespace(); err != nil {
+			return "leave the host's control group namespace", err
+		}
+	}
+	// The files of users are the sandbox's. They may be links to files of the kernel, such as its log.
+	if err := LimitCapabilities(c.Capabilities | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID); err != nil {
+		return "drop capabilities", err
+	}
+	who, err := lookUp(c.User)
+	if err != nil {
+		return "look up the user", err
+	}
+	if err := c.setEnv(who.home); err != nil {
+		return "set the environment", &failure{FaultImage, err}
+	}
+	if err := c.confine(who); err != nil {
+		return "give up rights", err
+	}
+	return "", nil
+}
+
+// buildRoot makes the sandbox's file systems the only ones.
+func (c Config) buildRoot() (step string, err error) {
+	r := c.Root
+	// Otherwise mounts made here would appear on the host, and the other way round.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return "separate mounts from the host's", os.NewSyscallError("mount", err)
+	}
+	s, err := r.open()
+	defer s.close()
+	if err != nil {
+		return "open what is mounted", err
+	}
+	if err := r.enter(); err != nil {
+		return "make the root file system", err
+	}
+	if err := r.fill(s); err != nil {
+		return "mount file systems", err
+	}
+	if err := c.name(); err != nil { // before the mounts, which may be of the host's /etc
+		return "write /etc", err
+	}
+	if err := r.bind(s); err != nil {
+		return "mount the host's files", err
+	}
+	return "", nil
+}
+
+// name makes the sandbox known by its host name.
+func (c Config) name() error {
+	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
+		return os.NewSyscallError("sethostname", err)
+	}
+	hosts := "127.0.0.1\tlocalhost " + c.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	for name, text := range map[string]string{"/etc/hostname": c.Hostname + "\n", "/etc/hosts": hosts, "/etc/resolv.conf": ""} {
+		if err := replace(name, text); err != nil {
+			return &failure{FaultImage, err}
+		}
+	}
+	return nil
+}
+
+// complete makes the folders that the image and the user name.
+func (c Config) complete() error {
+	for _, dir := range append(c.Volumes, c.Dir) {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(path.Clean("/"+dir), 0o755); err != nil { //nolint:gosec // as the Engine does
+			return &failure{FaultImage, err}
+		}
+	}
+	return nil
+}
+
+// replace writes a new file, instead of whatever the image has there.
+func replace(name, text string) error {
+	if err := os.MkdirAll(path.Dir(name), 0o755); err != nil { //nolint:gosec // as the Engine does
+		return err
+	}
+	if err := os.RemoveAll(name); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // every user may read it
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// loopback starts the loopback interface of a new network namespace.
+func loopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(s)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return os.NewSyscallError("ioctl", unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr))
+}
+
+// leaveCgroupNamespace makes a control group namespace whose root is the sandbox's group. With version 1 the host has made
+// it, because there the thread that starts this process is in the group. The namespace belongs to a thread.
+func (r Root) leaveCgroupNamespace() error {
+	if _, ok := r.Cgroups[""]; !ok {
+		return nil
+	}
+	return onAllThreads("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0)
+}
+
+// onAllThreads makes a system call on all threads of this process.
+func onAllThreads(what string, call, a, b, c uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall(call, a, b, c); errno != 0 {
+		return os.NewSyscallError(what, errno)
+	}
+	return nil
+}
+
+// defaultPath is the PATH of an image without one, as in Docker.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// setEnv gives this process the environment of commands.
+func (c Config) setEnv(home string) error {
+	os.Clearenv()
+	env := append([][]byte{[]byte("PATH=" + defaultPath), []byte("HOSTNAME=" + c.Hostname), []byte("HOME=" + home)}, c.Env...)
+	for _, kv := range env {
+		name, value, ok := bytes.Cut(kv, []byte("="))
+		if !ok {
+			return fmt.Errorf("%q has no value", kv)
+		}
+		if err := os.Setenv(string(name), string(value)); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	_ "github.com/opencontainers/cgroups/devices" // sets device rules
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/fs2"
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+)
+
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	// cgroupParent is the control group that contains those of all sandboxes.
+	cgroupParent = "fumehood"
+	// cpuPeriod is the period of CPU limits in microseconds, as in Docker.
+	cpuPeriod = 100_000
+)
+
+// controllers are the controllers of control groups version 1 that sandboxes use, and whether the sandbox sees them.
+var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cpuacct": true, "devices": false, "freezer": false}
+
+// cgroup is a sandbox's control group, in each hierarchy of version 1.
+type cgroup struct {
+	cgroups.Manager
+}
+
+// openCgroup returns the control group with a name, which need not exist.
+func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
+	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
+	if cgroups.IsCgroup2UnifiedMode() {
+		m, err := fs2.NewManager(config, filepath.Join(cgroupRoot, config.Path))
+		return cgroup{m}, err
+	}
+	m, err := fs.NewManager(config, nil)
+	if err != nil {
+		return cgroup{}, err
+	}
+	paths := map[string]string{}
+	for name := range controllers {
+		if path := m.Path(name); path != "" {
+			paths[name] = path
+		}
+	}
+	m, err = fs.NewManager(config, paths)
+	return cgroup{m}, err
+}
+
+// resources returns the limits in the form of the control groups.
+func resources(limits fumehood.Limits) *cgroups.Resources {
+	r := &cgroups.Resources{Devices: allowed()}
+	if limits.Memory > 0 {
+		r.Memory, r.MemorySwap = limits.Memory, limits.Memory // the second is the sum
+	}
+	if limits.CPUs > 0 {
+		r.CpuPeriod, r.CpuQuota = cpuPeriod, int64(limits.CPUs*cpuPeriod)
+	}
+	if limits.PIDs > 0 {
+		r.PidsLimit = &limits.PIDs
+	}
+	return r
+}
+
+// allowed returns the devices that a sandbox may open. Only its set-up makes nodes: afterwards nobody has CAP_MKNOD.
+func allowed() []*devices.Rule {
+	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}}
+	for _, d := range []struct{ major, minor int64 }{
+		{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, // null, zero, full, random, urandom
+		{5, 0}, {5, 2}, {136, devices.Wildcard}, // tty, ptmx, pts
+	} {
+		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: d.major, Minor: d.minor, Permissions: "rwm", Allow: true})
+	}
+	return rules
+}
+
+// create makes the control group, without limits.
+func (c cgroup) create() error { return c.Apply(-1) }
+
+// limit sets the limits.
+func (c cgroup) limit() error {
+	config, err := c.GetCgroups()
+	if err != nil {
+		return err
+	}
+	return c.Set(config.Resources)
+}
+
+// enter makes processes that this thread starts with the attributes begin in the control group, until leave is called.
+// With version 1 the thread itself moves there: a thread that moves itself takes the kernel some microseconds, but
+// another process up to 12 ms, because the kernel waits for all processors (synchronize_rcu).
+func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err error) {
+	paths := c.GetPaths()
+	if path, ok := paths[""]; ok {
+		dir, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		attributes.UseCgroupFD, attributes.CgroupFD = true, int(dir.Fd())
+		return dir.Close, nil
+	}
+	homes, err := ownGroups()
+	if err != nil {
+		return nil, err
+	}
+	leave = func() error { return moveThread(homes) }
+	if err := moveThread(paths); err != nil {
+		return nil, errors.Join(err, leave())
+	}
+	return leave, nil
+}
+
+// ownGroups returns the control groups, with version 1, that this process was in at the first call.
+var ownGroups = sync.OnceValues(func() (map[string]string, error) {
+	own := map[string]string{}
+	for name := range controllers {
+		path, err := cgroups.GetOwnCgroupPath(name)
+		if cgroups.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		own[name] = path
+	}
+	return own, nil
+})
+
+// moveThread moves the calling thread into control groups with version 1.
+func moveThread(groups map[string]string) error {
+	for _, path := range groups {
+		f, err := os.OpenFile(filepath.Join(path, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString("0") // the calling thread
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// visible returns the folders that the sandbox sees, by their names in it.
+func (c cgroup) visible() map[string]string {
+	all := map[string]string{}
+	for name, path := range c.GetPaths() {
+		if name == "" || controllers[name] {
+			all[name] = path
+		}
+	}
+	return all
+}
+
+// ooms returns the number of out-of-memory kills; 0 if it is unknown.
+func (c cgroup) ooms() int {
+	n, err := c.OOMKillCount()
+	if err != nil {
+		return 0
+	}
+	return int(n) //nolint:gosec // a small number
+}
+
+// removeWithin bounds the wait for the end of killed processes in a control group.
+const removeWithin = 10 * time.Second
+
+// remove kills what runs in the control group, and removes it. It may be called again.
+func (c cgroup) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, removeWithin)
+	defer cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := c.removeOnce()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("remove control groups: %w", err)
+		}
+	}
+}
+
+func (c cgroup) removeOnce() error {
+	var errs []error
+	busy := false
+	for _, path := range c.GetPaths() {
+		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, &os.PathError{Op: "rmdir", Path: path, Err: err})
+			busy = true
+		}
+	}
+	if busy {
+		_ = c.Freeze(cgroups.Thawed) // a frozen process does not end
+		pids, err := c.GetAllPids()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, pid := range pids {
+			if pid != os.Getpid() { // one of its threads is just starting something
+				_ = unix.Kill(pid, unix.SIGKILL) // may have ended meanwhile
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

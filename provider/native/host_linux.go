@@ -1,0 +1,100 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guests"
+)
+
+// host connects to the guests of a sandbox.
+type host struct{ *sandbox }
+
+var _ guests.Host = host{}
+
+// startWithin bounds the start of a guest, which normally takes some milliseconds.
+const startWithin = 30 * time.Second
+
+func newGuests(s *sandbox) *guests.Manager {
+	none := func() string { return "" }
+	return guests.New(guests.Config{
+		Host: host{s}, Sandbox: s.info.Name, User: s.config.User, Serves: true, ID: s.folder, Within: startWithin,
+		Look:    func(_ context.Context, err error) error { return err },
+		Trusted: func(context.Context) error { return nil }, // nothing in the sandbox can replace the guest
+		Sockets: none, NoSockets: func(error) {}, Ran: &s.ran, Log: s.p.log.With("sandbox", s.info.Name),
+	})
+}
+
+// Attach returns the connection to the first process.
+func (h host) Attach(context.Context) (guests.Conn, error) { return h.init, nil }
+
+// Exec starts a guest as a user.
+func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) { return h.join(ctx, user) }
+
+// Relay is for sandboxes that outlive this process.
+func (h host) Relay(context.Context, string) (guests.Exec, error) {
+	return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("the sandbox cannot be kept")}
+}
+
+// poll is how often State looks at the counters of the control group, which send no events.
+const poll = 5 * time.Millisecond
+
+// State returns what has happened to the sandbox.
+func (h host) State(ctx context.Context, within time.Duration, satisfies func(guests.State) bool) guests.State {
+	now := h.now()
+	if satisfies == nil || satisfies(now) {
+		return now
+	}
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-deadline.C:
+			return now
+		case <-tick.C:
+		}
+		if now = h.now(); satisfies(now) {
+			return now
+		}
+	}
+}
+
+func (h host) now() guests.State {
+	ended := h.init.over()
+	return guests.State{Died: ended, Over: ended, Paused: h.frozen.Load(), OOMs: h.kills()}
+}
+
+// kills returns the number of out-of-memory kills.
+func (h host) kills() int { return max(h.cgroup.ooms(), int(h.ooms.Load())) }
+
+// Death returns how the first process ended, unless it runs. Only the kernel and the host can kill it.
+func (h host) Death(context.Context) guests.Death {
+	if !h.init.over() {
+		return guests.Death{}
+	}
+	status, _ := h.init.cmd.ProcessState.Sys().(unix.WaitStatus)
+	if status.Signaled() && status.Signal() == unix.SIGKILL && h.kills() > 0 && !h.isClosed() {
+		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
+			Class: fumehood.ErrBroken, Err: errors.New("the sandbox has ended: the out-of-memory killer killed its first process"),
+			Hint: "use less memory, or raise the limit",
+		}}
+	}
+	return guests.Death{Err: &fumehood.Error{
+		Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the sandbox has ended: its first process: %s%s", h.init.cmd.ProcessState, said(h.init.stderr)),
+	}}
+}
+
+func (s *sandbox) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}

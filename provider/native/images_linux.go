@@ -1,0 +1,58 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/provider"
+)
+
+var _ provider.Preparer = (*Provider)(nil)
+
+// defaultService is the name of the only service.
+const defaultService = "default"
+
+// imageOf returns the reference, or the ID, of a spec's image.
+func (p *Provider) imageOf(spec fumehood.Spec) string {
+	return cmp.Or(spec.Images[defaultService], spec.Image, p.opts.DefaultImage, DefaultImage)
+}
+
+// image returns the image of a spec, and fetches it if it is missing. A spec with IDs must find its image.
+func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (*imagestore.Image, error) {
+	if spec.Images != nil {
+		return p.store.Find(ctx, p.imageOf(spec))
+	}
+	return p.store.Get(ctx, p.imageOf(spec))
+}
+
+// ImageKey returns the reference of the spec's image.
+func (p *Provider) ImageKey(_ context.Context, spec fumehood.Spec) (string, error) {
+	if err := supported(spec); err != nil {
+		return "", err
+	}
+	return p.imageOf(spec), nil
+}
+
+// Prepare fetches the spec's image, if it is missing. Nothing is built, so opts is not used.
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, _ provider.PrepareOptions) (map[string]string, error) {
+	if err := supported(spec); err != nil {
+		return nil, err
+	}
+	img, err := p.image(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{defaultService: img.ID}, img.Close()
+}
+
+// progress returns the image store's reports as this package's.
+func (p *Provider) progress() func(imagestore.Progress) {
+	if p.opts.Progress == nil {
+		return nil
+	}
+	return func(step imagestore.Progress) { p.opts.Progress(Progress(step)) }
+}

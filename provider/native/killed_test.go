@@ -1,0 +1,233 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// Variables for an owner that is killed: its phase, its folder, the prefix of its sandboxes' names, and whether it has a
+// reaper.
+const (
+	phaseVar  = "FUMEHOOD_TEST_PHASE"
+	dirVar    = "FUMEHOOD_TEST_DIR"
+	prefixVar = "FUMEHOOD_TEST_PREFIX"
+	aloneVar  = "FUMEHOOD_TEST_ALONE"
+)
+
+// killed is what an owner does when it is killed.
+type killed struct {
+	ctx   context.Context
+	p     *native.Provider
+	count int
+}
+
+func (k *killed) start() fumehood.Sandbox {
+	k.count++
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
+	k.check(err)
+	return sb
+}
+
+func (k *killed) check(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// killedPhases are the phases by name. The owner is killed at a random moment after it calls now.
+var killedPhases = map[string]func(k *killed, now func()){
+	"first start": func(k *killed, now func()) { now(); k.start() },
+	"start and close": func(k *killed, now func()) {
+		k.start()
+		now()
+		for {
+			k.check(k.start().Close(k.ctx))
+		}
+	},
+	"commands": func(k *killed, now func()) {
+		sb := k.start()
+		for range 3 {
+			_, err := sb.Start(k.ctx, fumehood.Cmd{Args: []string{"sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & sleep 1000"}})
+			k.check(err)
+		}
+		now()
+		for {
+			_, err := sb.Exec(k.ctx, fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1000 & true"}})
+			k.check(err)
+		}
+	},
+	"other users": func(k *killed, now func()) {
+		sb := k.start()
+		now()
+		for uid := 1; ; uid++ {
+			_, err := sb.As(strconv.Itoa(uid)).Exec(k.ctx, fumehood.Cmd{Args: []string{"true"}})
+			k.check(err)
+		}
+	},
+	"close of many": func(k *killed, now func()) {
+		for range 4 {
+			k.start()
+		}
+		now()
+		k.check(k.p.Close(k.ctx))
+	},
+	"frozen": func(k *killed, now func()) {
+		sb := k.start()
+		now()
+		for {
+			thaw, err := sb.Freeze(k.ctx)
+			k.check(err)
+			<-time.After(5 * time.Millisecond)
+			k.check(thaw(k.ctx))
+		}
+	},
+}
+
+// killedOwner runs in the process that is killed. It only returns when its phase has ended before.
+func killedOwner(phase string) {
+	k := &killed{ctx: context.Background()}
+	dir := os.Getenv(dirVar)
+	var err error
+	k.p, err = native.New(k.ctx, native.Options{
+		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), NoReaper: os.Getenv(aloneVar) != "",
+	})
+	k.check(err)
+	killedPhases[phase](k, func() { fmt.Println("now") })
+	<-time.After(time.Minute)
+}
+
+// leftovers lists what exists of sandboxes whose names have a prefix and which a provider with the folder dir made.
+func leftovers(t *testing.T, dir, prefix string) (left []string) {
+	t.Helper()
+	for _, pattern := range []string{filepath.Join(dir, "state", "*"), "/sys/fs/cgroup/*/fumehood/" + prefix + "-*", "/sys/fs/cgroup/fumehood/" + prefix + "-*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, found...)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), dir) {
+		left = append(left, "a mount")
+	}
+	var guests []uint64 // inodes of the guest's program, which only these sandboxes use
+	programs, _ := filepath.Glob(filepath.Join(dir, "cache", "guest", "*", "guest"))
+	for _, file := range programs {
+		var st unix.Stat_t
+		if err := unix.Stat(file, &st); err != nil {
+			t.Fatal(err)
+		}
+		guests = append(guests, st.Ino)
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range processes {
+		var st unix.Stat_t
+		groups, _ := os.ReadFile(p + "/cgroup") // empty if it has ended
+		if strings.Contains(string(groups), "/fumehood/"+prefix+"-") || unix.Stat(p+"/exe", &st) == nil && slices.Contains(guests, st.Ino) {
+			args, _ := os.ReadFile(p + "/cmdline")
+			left = append(left, fmt.Sprintf("%s %q", p, args))
+		}
+	}
+	return left
+}
+
+// reapersOf returns the reapers of a process.
+func reapersOf(pid int) (pids []int) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, f := range files {
+		children, _ := os.ReadFile(f) // empty for a thread that has ended
+		for child := range strings.FieldsSeq(string(children)) {
+			comm, _ := os.ReadFile("/proc/" + child + "/comm")
+			if strings.TrimSpace(string(comm)) == "fumehood-reaper" {
+				n, _ := strconv.Atoi(child)
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
+func TestProvider_killed(t *testing.T) {
+	t.Parallel()
+	tier.NeedDocker(t)
+	dir := t.TempDir()
+	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
+	if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil { // fetches the image
+		t.Fatal(err)
+	}
+	phases := slices.Sorted(maps.Keys(killedPhases))
+	ways := []string{"reaper", "cleanup", "killed reaper"}
+	for round := range tier.Pick(t, 30, 90, 300) {
+		phase, way := phases[round%len(phases)], ways[round/len(phases)%len(ways)]
+		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way) })
+	}
+}
+
+// killOwner starts an owner, kills it, and checks that everything of it is removed.
+func killOwner(t *testing.T, p *native.Provider, dir, phase, way string) {
+	prefix := "k" + strings.ToLower(rand.Text()[:10])
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix)
+	if way == "cleanup" {
+		cmd.Env = append(cmd.Env, aloneVar+"=1")
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() {
+		_ = cmd.Process.Kill() // may be dead already
+		_ = cmd.Wait()
+	}
+	t.Cleanup(kill)
+	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
+		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
+	}
+	if phase != "first start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
+		t.Error("no leftovers are found while the owner runs")
+	}
+	<-time.After(time.Duration(mathrand.IntN(60_000)) * time.Microsecond) //nolint:gosec // not a secret
+	if way == "killed reaper" {
+		for _, pid := range reapersOf(cmd.Process.Pid) {
+			_ = unix.Kill(pid, unix.SIGKILL) // may have ended
+		}
+	}
+	kill()
+	if way != "reaper" {
+		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	// A process that is not in a control group yet ends by itself. A reaper that was starting works at the same time.
+	conformance.Eventually(t, "everything is removed", func() bool { return len(leftovers(t, dir, prefix)) == 0 })
+}

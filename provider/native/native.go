@@ -1,0 +1,63 @@
+// Package native is the provider that runs sandboxes on Linux without a daemon and without an OCI runtime. It makes the
+// namespaces, mounts and control groups itself, and starts a sandbox in some milliseconds.
+//
+//	func main() {
+//		native.RunReaper() // first: this process may be a reaper
+//		p, err := native.New(ctx, native.Options{})
+//		...
+//		defer p.Close(ctx)
+//		sb, err := p.Start(ctx, fumehood.Spec{Image: "python:3.12-slim"})
+//		...
+//	}
+//
+// A sandbox has its own mount, PID, IPC, UTS, network and control group namespaces, a seccomp filter, few
+// capabilities, no new privileges, limits by control groups, and no network. Its root file system is an overlay of the
+// image's layers and a writable layer in memory. SECURITY.md describes what protects the host.
+//
+// A sandbox is a folder of mode 0700, <StateDir>/<name>, and control groups fumehood/<name>-<hash>. Both are removed by
+// Close, or, if the process is killed, by its reaper or by Cleanup. Everything else belongs to the sandbox's first
+// process, which ends with the process that started it.
+package native
+
+import (
+	"log/slog"
+)
+
+// DefaultImage is the image of a sandbox whose spec names none.
+const DefaultImage = "python:3.12-slim"
+
+// DefaultDisk is the size of a sandbox's writable layer in bytes, if the memory limit allows it. It is in memory and
+// counts against that limit, so it is at most half of it.
+const DefaultDisk = 1 << 30
+
+// Options configures a Provider. The zero value is valid and logs nothing.
+type Options struct {
+	// DefaultImage is used if a spec names no image. Empty means the constant DefaultImage.
+	DefaultImage string
+	// StateDir holds a folder for each existing sandbox. Empty means $XDG_STATE_HOME/fumehood/native, or
+	// .local/state/fumehood/native in the user's home.
+	StateDir string
+	// CacheDir holds unpacked images and the guest's program. It must not be on a file system mounted noexec. Empty
+	// means $XDG_CACHE_HOME/fumehood/native, or .cache/fumehood/native in the user's home.
+	CacheDir string
+	// Seccomp is the file of the sandboxes' seccomp profile, in the format of `docker run --security-opt seccomp=FILE`.
+	// Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every system call.
+	Seccomp string
+	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
+	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
+	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.
+	NoReaper bool
+	// Logger receives warnings and what weakens the isolation. Nil disables logging.
+	Logger *slog.Logger
+	// Progress is called for the steps of fetching an image. It is called concurrently and must not block. Nil disables
+	// progress reports.
+	Progress func(Progress)
+}
+
+// Progress is one step of fetching an image.
+type Progress struct {
+	Image          string // the image's reference
+	Layer          string // the layer's short ID; empty for the image as a whole
+	Status         string // "Downloading", "Unpacking" ...
+	Current, Total int64  // bytes; Total is 0 if unknown
+}

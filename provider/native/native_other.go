@@ -1,0 +1,43 @@
+//go:build !linux || (!amd64 && !arm64)
+
+package native
+
+import (
+	"context"
+	"errors"
+	"runtime"
+
+	"github.com/fumehood/fumehood"
+)
+
+// Provider runs sandboxes on Linux on amd64 and arm64. New fails elsewhere.
+type Provider struct{}
+
+// Supported returns an ErrUnsupported.
+func Supported() error { return errElsewhere("make native provider") }
+
+// New returns an ErrUnsupported.
+func New(context.Context, Options) (*Provider, error) {
+	return nil, errElsewhere("make native provider")
+}
+
+func errElsewhere(op string) error {
+	return &fumehood.Error{
+		Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the native provider needs Linux on amd64 or arm64, this is " + runtime.GOOS + " on " + runtime.GOARCH),
+		Hint: "use the docker provider",
+	}
+}
+
+// RunReaper returns immediately, because there is no reaper.
+func RunReaper() {}
+
+// Name returns "native".
+func (*Provider) Name() string { return "native" }
+
+// Start returns an ErrUnsupported.
+func (*Provider) Start(context.Context, fumehood.Spec) (fumehood.Sandbox, error) {
+	return nil, errElsewhere("start sandbox")
+}
+
+// Close does nothing.
+func (*Provider) Close(context.Context) error { return nil }

@@ -1,0 +1,129 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// The test images of `make images`.
+const (
+	debian  = "fumehood-test/python"
+	busybox = "fumehood-test/busybox"
+	static  = "fumehood-test/static"
+)
+
+// newProvider returns a provider that is closed when t ends. Nothing of it may be left then.
+func newProvider(t *testing.T, opts native.Options) *native.Provider {
+	t.Helper()
+	need(t)
+	if opts.StateDir == "" {
+		opts.StateDir = filepath.Join(t.TempDir(), "state")
+	}
+	p, err := native.New(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	t.Cleanup(func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(opts.StateDir); err != nil && !os.IsNotExist(err) || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	})
+	return p
+}
+
+// need skips t where sandboxes cannot be made.
+func need(t *testing.T) {
+	t.Helper()
+	tier.NeedDocker(t) // it has the images
+	if err := native.Supported(); err != nil {
+		tier.Missing(t, tier.CI, err)
+	}
+}
+
+func start(t *testing.T, p *native.Provider, spec fumehood.Spec) fumehood.Sandbox {
+	t.Helper()
+	sb, err := p.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+func TestProvider_Promises(t *testing.T) {
+	t.Parallel()
+	need(t)
+	program, err := os.ReadFile(conformance.BuildProbe(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		spec  fumehood.Spec
+		users conformance.Users
+		from  tier.Tier
+	}{
+		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI},
+		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.Quick},
+		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI},
+		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, tier.CI},
+	} {
+		exceptions := conformance.NoStop("sandboxes cannot be kept")
+		if c.spec.User == "" {
+			exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
+		}
+		if c.spec.Image == static {
+			maps.Copy(exceptions, map[string]conformance.Exception{
+				"exec/commands run as a named user": {Reason: "no user names in the image; ErrUserNotFound", Check: noNamedUser},
+			})
+		}
+		t.Run("native "+c.name, func(t *testing.T) {
+			tier.Need(t, c.from)
+			t.Parallel()
+			p := newProvider(t, native.Options{})
+			probe := c.spec.Dir + "/probe"
+			conformance.Run(t, conformance.Harness{
+				Column: "native " + c.name, Probe: probe, Users: c.users, Exceptions: exceptions,
+				Start: func(t *testing.T) fumehood.Sandbox {
+					spec := c.spec
+					if spec.Image == static {
+						spec.Mounts = []fumehood.Mount{home(t, spec.Dir)}
+					}
+					sb := start(t, p, spec)
+					if err := sb.WriteFile(t.Context(), probe, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
+						t.Fatal(err)
+					}
+					return sb
+				},
+			})
+		})
+	}
+}
+
+// home returns a mount of a folder in which every user may write, for an image that has none.
+func home(t *testing.T, path string) fumehood.Mount {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil { // regardless of the umask
+		t.Fatal(err)
+	}
+	return fumehood.Mount{Host: dir, Container: path, Writable: true}
+}
+
+func noNamedUser(t *testing.T, c *conformance.Case) {
+	cmd := c.Probe("exit", "0")
+	cmd.User = "daemon"
+	_, err := c.Sandbox.Exec(t.Context(), cmd)
+	conformance.WantError(t, err, fumehood.ErrUserNotFound)
+}

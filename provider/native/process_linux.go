@@ -1,0 +1,236 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// process is a guest that this process started, with the connection to it.
+type process struct {
+	*wire.Socket // our end of the connection
+	cmd          *exec.Cmd
+	pidfd        *os.File // of the first process of the sandbox; nil for others
+	stderr       *ring.Tail
+	ended        chan struct{} // closed when the process has ended
+}
+
+// complaint is how many bytes of a guest's standard error output are kept.
+const complaint = 4 << 10
+
+// namespaces are the namespaces of a sandbox. With version 2 of control groups it makes that of control groups once more.
+const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
+
+// launch starts the guest's program in a mode and in a control group. Its standard input and output are a socket. It
+// has no variables of this process and no descriptors but more.
+func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode string, more ...*os.File) (*process, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "guest")
+	defer theirs.Close()
+	if err := unix.SetNonblock(pair[0], true); err != nil { // so that Close unblocks a Read
+		return nil, errors.Join(err, unix.Close(pair[0]))
+	}
+	ours, err := wire.NewSocket(pair[0])
+	if err != nil {
+		return nil, err
+	}
+	p := &process{Socket: ours, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
+	attributes.Setsid = true // so that it does not receive the terminal's signals
+	pidfd := -1
+	if attributes.Cloneflags != 0 {
+		attributes.PidFD = &pidfd
+	}
+	p.cmd = &exec.Cmd{
+		Path: program, Args: []string{setup.GuestDir + "/" + setup.Guest, mode}, Env: []string{}, Dir: "/",
+		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
+		WaitDelay: time.Second, // descendants that survive may keep standard error open
+	}
+	if err := startIn(group, p.cmd); err != nil {
+		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
+			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
+		}
+		return nil, errors.Join(err, ours.Close())
+	}
+	if pidfd >= 0 {
+		p.pidfd = os.NewFile(uintptr(pidfd), "sandbox") //nolint:gosec // not negative
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // ProcessState has the result
+	}()
+	return p, nil
+}
+
+// startIn starts a command in a control group, without what setup.ConfineThread gives up. It does so in a thread of its own, to
+// which all of that belongs.
+func startIn(group cgroup, cmd *exec.Cmd) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
+		if unix.Gettid() == os.Getpid() {
+			started <- startIn(group, cmd) // the first thread never ends; meanwhile it is not free for the goroutine
+			runtime.UnlockOSThread()
+			return
+		}
+		leave, err := group.enter(cmd.SysProcAttr)
+		if err == nil {
+			err = setup.ConfineThread(capabilitySet())
+			if err == nil {
+				err = cmd.Start()
+			}
+			err = errors.Join(err, leave())
+		}
+		started <- err
+	}()
+	return <-started
+}
+
+// configure sends the guest its Config and waits for the answer.
+func (p *process) configure(ctx context.Context, c setup.Config) error {
+	stop := context.AfterFunc(ctx, func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.Close() // a stopped descendant may have the other end
+	})
+	defer stop()
+	var reply setup.Reply
+	err := setup.Send(p, c)
+	if err == nil {
+		err = setup.Receive(p, &reply)
+	}
+	switch {
+	case err == nil && reply.Step == "":
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
+	}
+	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
+}
+
+func classOf(f setup.Fault) error {
+	switch f {
+	case setup.FaultUser:
+		return fumehood.ErrUserNotFound
+	case setup.FaultImage, setup.FaultMount:
+		return fumehood.ErrConfig
+	}
+	return fumehood.ErrInfrastructure
+}
+
+var hints = map[setup.Fault]string{
+	setup.FaultUser:  "name a user of the image, or a number",
+	setup.FaultImage: "use another image",
+	setup.FaultMount: "mount another path",
+}
+
+// said returns what a guest wrote to standard error, for an error.
+func said(tail *ring.Tail) string {
+	kept, _ := tail.Bytes()
+	text := strings.TrimSpace(fumehood.Output{Bytes: kept}.Text())
+	if text == "" {
+		return ""
+	}
+	return "; its standard error: " + text
+}
+
+// Complaint returns the end of what the guest wrote to standard error.
+func (p *process) Complaint() string {
+	kept, _ := p.stderr.Bytes()
+	return string(kept)
+}
+
+// over reports whether the process has ended.
+func (p *process) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill kills the process and waits for its end, and for that of everything in its PID namespace.
+func (p *process) kill() error {
+	_ = p.cmd.Process.Kill() // has ended
+	t := time.NewTimer(endWithin)
+	defer t.Stop()
+	select {
+	case <-p.ended:
+	case <-t.C:
+		return fmt.Errorf("process %d has not ended %v after SIGKILL", p.cmd.Process.Pid, endWithin)
+	}
+	if p.pidfd != nil {
+		_ = p.pidfd.Close() // nothing was written
+	}
+	_ = p.Close() // the client may have closed it
+	return nil
+}
+
+// endWithin bounds the wait for the end of a killed process.
+const endWithin = 10 * time.Second
+
+// joined is a guest of another user, which this process started in a sandbox. Its process waits for it.
+type joined struct{ *process }
+
+// Complaint waits until the guest exits.
+func (j joined) Complaint() string {
+	<-j.ended
+	return j.process.Complaint()
+}
+
+// Wait waits for the guest's exit.
+func (j joined) Wait(ctx context.Context) (provider.Exit, error) {
+	select {
+	case <-j.ended:
+		return provider.Exit{Outcome: fumehood.Exited, Code: j.cmd.ProcessState.ExitCode()}, nil
+	case <-ctx.Done():
+		return provider.Exit{}, ctx.Err()
+	}
+}
+
+// Ended waits at most within for the guest's exit code, -1 if it still runs.
+func (j joined) Ended(ctx context.Context, within time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	exit, err := j.Wait(ctx)
+	if err != nil {
+		return -1, nil //nolint:nilerr // it runs
+	}
+	return exit.Code, nil
+}
+
+// Stopped reports whether the guest is stopped.
+func (j joined) Stopped(context.Context) (bool, error) {
+	pid := j.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for child := range strings.FieldsSeq(string(children)) {
+		var stat []byte
+		if stat, err = os.ReadFile("/proc/" + child + "/stat"); err == nil {
+			_, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+			return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t"), nil
+		}
+	}
+	return false, err
+}

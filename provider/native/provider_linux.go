@@ -1,0 +1,373 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/seccomp/filter"
+	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// Provider runs sandboxes on this machine.
+type Provider struct {
+	opts     Options
+	log      *slog.Logger
+	stateDir string
+	guest    func() (string, error) // installs the guest's program once, and returns its path
+	store    *imagestore.Store
+	filter   []byte // of system calls; nil allows all
+
+	presence presence
+
+	mu     sync.Mutex
+	closed bool
+	boxes  map[*sandbox]fumehood.Sandbox
+}
+
+var _ fumehood.Provider = (*Provider)(nil)
+
+// Supported returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
+func Supported() error {
+	const op = "make native provider"
+	if os.Geteuid() != 0 {
+		return &fumehood.Error{
+			Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the native provider needs root"),
+			Hint: "run as root, or use the docker provider",
+		}
+	}
+	kernel, err := kernelVersion()
+	if err != nil {
+		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
+	}
+	if kernel.Major < oldest.Major || kernel.Major == oldest.Major && kernel.Minor < oldest.Minor {
+		return &fumehood.Error{
+			Op: op, Class: fumehood.ErrUnsupported, Hint: "use the docker provider",
+			Err: fmt.Errorf("the native provider needs Linux %d.%d, this is %d.%d", oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
+		}
+	}
+	return nil
+}
+
+// oldest is the oldest kernel that can make sandboxes: since 5.12 there is mount_setattr(2).
+var oldest = filter.Kernel{Major: 5, Minor: 12}
+
+// New returns a provider. Its error is an ErrUnsupported as of Supported, or an ErrConfig if no directory for the state
+// can be determined.
+func New(ctx context.Context, opts Options) (*Provider, error) {
+	const op = "make native provider"
+	if err := Supported(); err != nil {
+		return nil, err
+	}
+	var err error
+	dir := opts.StateDir
+	if dir == "" {
+		dir, err = owner.StateDir("native")
+	}
+	cache := opts.CacheDir
+	if cache == "" && err == nil {
+		if cache, err = os.UserCacheDir(); err == nil {
+			cache = filepath.Join(cache, "fumehood", "native")
+		}
+	}
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err == nil {
+		cache, err = filepath.Abs(cache)
+	}
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir) // the control groups' names depend on it
+	}
+	if err != nil {
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME"}
+	}
+	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, boxes: map[*sandbox]fumehood.Sandbox{}}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.filter, err = p.seccomp(); err != nil {
+		return nil, err
+	}
+	if p.store, err = imagestore.Open(filepath.Join(cache, "images"), imagestore.Options{Logger: p.log, Progress: p.progress()}); err != nil {
+		return nil, err
+	}
+	p.guest = sync.OnceValues(func() (string, error) {
+		return install(context.WithoutCancel(ctx), filepath.Join(cache, "guest"), p.log)
+	})
+	return p, nil
+}
+
+// Name returns "native".
+func (p *Provider) Name() string { return "native" }
+
+// install writes the guest's program into a folder of its own, unless it is there. It returns its path.
+func install(ctx context.Context, dir string, log *slog.Logger) (string, error) {
+	const op = "install the guest"
+	b, err := guestbin.For(ctx, runtime.GOARCH, log)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, b.SHA256, setup.Guest)
+	if err = os.MkdirAll(dir, 0o700); err == nil {
+		err = private(dir) // the program begins with all rights
+	}
+	if err == nil {
+		if _, serr := os.Stat(file); serr == nil {
+			return file, nil
+		}
+	}
+	var program []byte
+	if err == nil {
+		program, err = b.Program()
+	}
+	if err == nil {
+		err = write(file, program)
+	}
+	if err != nil {
+		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
+	}
+	return file, nil
+}
+
+func private(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	return owner.Private(dir, info)
+}
+
+// write writes a program that every user may execute, but not read: its processes cannot be traced.
+func write(file string, program []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(program)
+	if err == nil {
+		err = f.Chmod(0o711)
+	}
+	if err == nil {
+		err = f.Sync() // so that a crash leaves no file with the name and other content
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
+// AllowUnsafe, Labels, ConfigFile, Journal and Logger. If any other field is set, the error is an ErrUnsupported.
+func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	const op = "start sandbox"
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if err := supported(spec); err != nil {
+		return nil, err
+	}
+	if err := guests.CheckLimits(spec); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+	if spec.Name == "" {
+		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
+	}
+	rec := provider.NewRecorder(&spec)
+	end := rec.Phase("start")
+	s, err := p.start(ctx, spec)
+	end(err)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		}
+		ours, ok := errors.AsType[*fumehood.Error](err)
+		if !ok {
+			ours = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
+		}
+		ours.Op = cmp.Or(ours.Op, op)
+		return nil, rec.Failed(ours)
+	}
+	sb := provider.New(s, spec, rec)
+	if !p.hold(s, sb) {
+		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))
+	}
+	return sb, nil
+}
+
+// hold records a sandbox that Close closes. It returns false if the provider is closed.
+func (p *Provider) hold(s *sandbox, sb fumehood.Sandbox) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.boxes[s] = sb
+	return true
+}
+
+// supported returns an error if spec has a field that this provider does not support.
+func supported(spec fumehood.Spec) error {
+	var what, hint string
+	const docker = "use the docker provider"
+	switch {
+	case spec.Compose != nil:
+		what, hint = "run a Compose project", docker
+	case !spec.Network.IsNone():
+		what, hint = "give a sandbox a network", "use none, or the docker provider"
+	case len(spec.Ports) > 0:
+		what, hint = "publish ports", docker
+	case spec.Runtime != "":
+		what, hint = "choose a container runtime", docker
+	case spec.Keep:
+		what, hint = "keep a sandbox", docker
+	case spec.Binary != "":
+		what, hint = "use a container CLI", "name none"
+	default:
+		return nil
+	}
+	return &fumehood.Error{
+		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the native provider cannot " + what), Hint: hint,
+	}
+}
+
+func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, err error) {
+	mounts, err := p.checkMounts(spec)
+	if err != nil {
+		return nil, err
+	}
+	provider.LogLoosened(p.loggerOf(spec), spec)
+	img, err := p.image(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, img.Close())
+		}
+	}()
+	p.attend(ctx)
+	guest, err := p.guest()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := owner.MakeFolder(p.stateDir, spec.Name, false)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name))}
+	}
+	if err != nil {
+		return nil, err
+	}
+	limits := spec.Limits.WithDefaults()
+	group, err := openCgroup(cgroupName(folder), limits)
+	if err != nil {
+		return nil, errors.Join(err, owner.Discard(folder))
+	}
+	s := &sandbox{p: p, folder: folder, guest: guest, cgroup: group, image: img}
+	s.describe(spec, limits, mounts)
+	s.guests = newGuests(s)
+	if err := s.build(ctx); err != nil {
+		return nil, errors.Join(s.guests.Explain(ctx, err), s.Close(ctx))
+	}
+	return s, nil
+}
+
+// describe fills in what the sandbox is made of.
+func (s *sandbox) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []setup.Mount) {
+	image := s.image.Config
+	env := image.Env
+	for name, value := range spec.Env {
+		env = append(slices.Clip(env), name+"="+value)
+	}
+	s.config = setup.Config{
+		Root: &setup.Root{
+			Layers: s.image.Layers, Scratch: filepath.Join(s.folder, "fs"), Size: diskSize(limits), Guest: filepath.Dir(s.guest),
+			Cgroups: s.cgroup.visible(), Mounts: mounts,
+		},
+		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
+		Capabilities: capabilitySet(), Seccomp: s.p.filter,
+	}
+	for dir := range image.Volumes {
+		s.config.Volumes = append(s.config.Volumes, dir)
+	}
+	for _, kv := range env {
+		if strings.HasPrefix(kv, "TERM=") {
+			s.term = true
+		}
+		if strings.Contains(kv, "=") {
+			s.config.Env = append(s.config.Env, []byte(kv))
+		}
+	}
+	s.info = fumehood.Info{Name: spec.Name, Provider: s.p.Name(), Services: []fumehood.ServiceInfo{{
+		Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir,
+	}}}
+}
+
+// loggerOf returns the logger for settings that weaken a sandbox's isolation.
+func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, p.log) }
+
+// diskSize returns the size of the writable layer in bytes.
+func diskSize(limits fumehood.Limits) int64 {
+	if limits.Memory > 0 {
+		return min(DefaultDisk, limits.Memory/2)
+	}
+	return DefaultDisk
+}
+
+func (p *Provider) forget(s *sandbox) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.boxes, s)
+}
+
+// Close closes the sandboxes that are still open. Afterwards none can be started.
+func (p *Provider) Close(ctx context.Context) error {
+	p.mu.Lock()
+	p.closed = true
+	var open []fumehood.Sandbox
+	for _, sb := range p.boxes {
+		open = append(open, sb)
+	}
+	p.mu.Unlock()
+	errs := make([]error, len(open))
+	var wg sync.WaitGroup
+	for i, sb := range open {
+		wg.Go(func() { errs[i] = sb.Close(ctx) })
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	p.leave(err == nil)
+	return err
+}

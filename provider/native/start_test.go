@@ -1,0 +1,235 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// run runs a shell script and returns its standard output without the last newline.
+func run(t *testing.T, svc fumehood.Service, script string) string {
+	t.Helper()
+	res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Outcome != fumehood.Exited || res.ExitCode != 0 {
+		t.Fatalf("%s: %s, exit code %d: %s", script, res.Outcome, res.ExitCode, res.Stderr.Text())
+	}
+	return strings.TrimSuffix(res.Stdout.Text(), "\n")
+}
+
+func TestProvider_Start_rejected(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	start(t, p, fumehood.Spec{Name: "taken", Image: busybox})
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		spec fumehood.Spec
+		want error
+	}{
+		"compose":        {fumehood.Spec{Compose: &fumehood.Compose{Content: "services: {a: {image: a}}"}}, fumehood.ErrUnsupported},
+		"bridge":         {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}}, fumehood.ErrUnsupported},
+		"host network":   {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkHost}}, fumehood.ErrUnsupported},
+		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "runsc"}, fumehood.ErrUnsupported},
+		"keep":           {fumehood.Spec{Image: busybox, Keep: true}, fumehood.ErrUnsupported},
+		"binary":         {fumehood.Spec{Image: busybox, Binary: "podman"}, fumehood.ErrUnsupported},
+		"ports":          {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
+		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
+		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
+		"unknown user":   {fumehood.Spec{Image: busybox, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
+		"unknown group":  {fumehood.Spec{Image: busybox, User: "0:nobody-of-that-name"}, fumehood.ErrUserNotFound},
+		"bad image name": {fumehood.Spec{Image: "UPPER/case"}, fumehood.ErrConfig},
+		"missing file":   {fumehood.Spec{Image: "docker-archive:" + dir + "/missing.tar"}, fumehood.ErrConfig},
+		"missing mount":  {fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir + "/missing", Container: "/m"}}}, fumehood.ErrConfig},
+		"unsafe mount":   {fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: "/etc", Container: "/m"}}}, fumehood.ErrConfig},
+		"mount at root":  {fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir, Container: "/x/.."}}}, fumehood.ErrConfig},
+		"mount at proc":  {fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir, Container: "/proc/sys"}}}, fumehood.ErrConfig},
+		"mount at guest": {fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir, Container: "/.fumehood/x"}}}, fumehood.ErrConfig},
+		"file as folder": {fumehood.Spec{Image: busybox, Dir: "/etc/passwd/x"}, fumehood.ErrConfig},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sb, err := p.Start(t.Context(), c.spec)
+			if err == nil {
+				t.Fatal("started", errors.Join(sb.Close(t.Context())))
+			}
+			conformance.WantError(t, err, c.want)
+		})
+	}
+}
+
+func TestProvider_Start_canceled(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := p.Start(ctx, fumehood.Spec{Image: busybox})
+	conformance.WantError(t, err, fumehood.ErrCanceled)
+}
+
+func TestProvider_Start_closed(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	if err := p.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
+	conformance.WantError(t, err, fumehood.ErrUnavailable)
+}
+
+// What the image's configuration and the spec say must hold as under docker.
+func TestProvider_Start_configuration(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("of the host"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sb := start(t, p, fumehood.Spec{
+		Name: "configured", Image: debian, User: "tester:daemon", Dir: "/made/by/start", Env: map[string]string{"A": "b\nc", "LANG": "C"},
+		Mounts: []fumehood.Mount{{Host: dir, Container: "/in/side"}, {Host: filepath.Join(dir, "file"), Container: "/other/file", Writable: true}},
+	})
+	for script, want := range map[string]string{
+		"id -un; id -gn; pwd":             "tester\ndaemon\n/made/by/start",
+		"printf %s \"$A\"":                "b\nc",
+		"echo $HOME $HOSTNAME":            "/home/tester configured",
+		"hostname; cat /etc/hostname":     "configured\nconfigured",
+		"grep -c configured /etc/hosts":   "1",
+		"stat -c %U:%a /made/by/start":    "root:755",
+		"ls /in/side":                     "file",
+		"touch /in/side/x 2>&1 | wc -l":   "1",
+		"ls -d /dev/shm /dev/pts /.fume*": "/.fumehood\n/dev/pts\n/dev/shm",
+	} {
+		if got := run(t, sb, script); got != want {
+			t.Errorf("%s: got %q, want %q", script, got, want)
+		}
+	}
+	if got := run(t, sb.As("0"), "id -u; cat /other/file; echo more >> /other/file"); got != "0\nof the host" {
+		t.Errorf("as root: got %q", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(text) != "of the hostmore\n" {
+		t.Errorf("the writable mount has %q: %v", text, err)
+	}
+}
+
+// The files that the set-up writes must not go to a folder of the host.
+func TestProvider_Start_mountedEtc(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	dir := t.TempDir()
+	want := map[string]string{"hosts": "mine", "hostname": "mine", "passwd": "me:x:0:0::/me:\n"}
+	for name, text := range want {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, writable := range []bool{true, false} {
+		sb := start(t, p, fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir, Container: "/etc", Writable: writable}}})
+		if got := run(t, sb, "id -un; cat /etc/hosts; echo $HOME"); got != "me\nmine/me" {
+			t.Errorf("writable %v: got %q", writable, got)
+		}
+	}
+	for name, text := range want {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != text {
+			t.Errorf("%s has %q: %v", name, got, err)
+		}
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != len(want) {
+		t.Errorf("the folder has %v: %v", all, err)
+	}
+}
+
+// Anything that weakens isolation must be logged.
+func TestProvider_Start_logs(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	p := newProvider(t, native.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Seccomp: "unconfined"})
+	dir := t.TempDir()
+	start(t, p, fumehood.Spec{
+		Image: busybox, AllowUnsafe: true, Limits: fumehood.Limits{Memory: fumehood.NoLimit, PIDs: fumehood.NoLimit},
+		Mounts: []fumehood.Mount{{Host: dir, Container: "/w", Writable: true}, {Host: "/etc", Container: "/e"}},
+	})
+	for _, want := range []string{"not filtered", "can write to the host", "isolation is broken", "limit=memory", "limit=pids"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in the log:\n%s", want, log.String())
+		}
+	}
+}
+
+func TestOptions_Seccomp(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "profile.json")
+	profile := `{"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"],
+		"syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 28}]}`
+	if err := os.WriteFile(file, []byte(profile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	need(t)
+	sb := start(t, newProvider(t, native.Options{Seccomp: file}), fumehood.Spec{Image: debian})
+	if got := run(t, sb, "mkdir /x 2>&1 || true; grep ^Seccomp: /proc/self/status"); !strings.Contains(got, "No space left") || !strings.HasSuffix(got, "2") {
+		t.Errorf("got %q", got)
+	}
+	_, err := native.New(t.Context(), native.Options{Seccomp: filepath.Join(t.TempDir(), "missing")})
+	conformance.WantError(t, err, fumehood.ErrConfig)
+}
+
+func TestSandbox_Freeze(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox})
+	thaw, err := sb.Freeze(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Errorf("a frozen sandbox answers: %v", err)
+	case <-time.After(200 * time.Millisecond): // a command takes about a millisecond
+	}
+	if err := thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProvider_Cleanup(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	all, err := p.Cleanup(t.Context(), provider.CleanupOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, l := range all {
+		if l.Sandbox == sb.Info().Name {
+			found = !l.Remove && l.Owner == "alive"
+		}
+	}
+	if !found {
+		t.Errorf("got %+v", all)
+	}
+	if got := run(t, sb, "echo alive"); got != "alive" {
+		t.Error(got)
+	}
+}

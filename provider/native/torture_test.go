@@ -1,0 +1,157 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// bombs use up a limit of their sandbox. check looks at how the command ended.
+var bombs = map[string]struct {
+	script string
+	limits fumehood.Limits
+	check  func(t *testing.T, res *fumehood.Result)
+}{
+	"processes": {
+		"import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass",
+		fumehood.Limits{PIDs: 150},
+		func(t *testing.T, res *fumehood.Result) {
+			if res.Outcome != fumehood.TimedOut || res.Usage.PIDsLimits == 0 || res.Leaked {
+				t.Errorf("got %s, %+v, leaked %v", res.Outcome, res.Usage, res.Leaked)
+			}
+		},
+	},
+	"memory": {
+		"a = []\nwhile True: a.append(bytearray(1 << 20))",
+		fumehood.Limits{Memory: 128 << 20},
+		func(t *testing.T, res *fumehood.Result) {
+			if res.Outcome != fumehood.OutOfMemory || res.Usage.OOMKills == 0 {
+				t.Errorf("got %s, %+v", res.Outcome, res.Usage)
+			}
+		},
+	},
+	"disk": {
+		"import errno, sys\nf = open('/big', 'wb')\ntry:\n  while True: f.write(bytes(1 << 20)); f.flush()\nexcept OSError as e: print(errno.errorcode[e.errno])",
+		fumehood.Limits{Memory: 256 << 20},
+		func(t *testing.T, res *fumehood.Result) {
+			if got := res.Stdout.Text(); !res.Success() || got != "ENOSPC\n" {
+				t.Errorf("got %s, %q, %s", res.Outcome, got, res.Stderr.Text())
+			}
+		},
+	},
+	"shared memory": {
+		"import errno\nf = open('/dev/shm/big', 'wb')\ntry:\n  while True: f.write(bytes(1 << 20)); f.flush()\nexcept OSError as e: print(errno.errorcode[e.errno])",
+		fumehood.Limits{Memory: 256 << 20},
+		func(t *testing.T, res *fumehood.Result) {
+			if got := res.Stdout.Text(); !res.Success() || got != "ENOSPC\n" {
+				t.Errorf("got %s, %q, %s", res.Outcome, got, res.Stderr.Text())
+			}
+		},
+	},
+}
+
+// A program that uses up a limit is ended with the right outcome. Its sandbox and others answer meanwhile and afterwards.
+func TestSandbox_bombs(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.CI) // they take the processors from other tests
+	p := newProvider(t, native.Options{})
+	neighbor := start(t, p, fumehood.Spec{Image: debian})
+	for name, b := range bombs {
+		t.Run(name, func(t *testing.T) {
+			sb := start(t, p, fumehood.Spec{Image: debian, Limits: b.limits})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{
+					Args: []string{"python3", "-c", b.script}, Timeout: 5 * time.Second, Grace: fumehood.NoGrace,
+				})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.check(t, res)
+			}()
+			for running := true; running; {
+				select {
+				case <-ended:
+					running = false
+				case <-time.After(200 * time.Millisecond):
+					answers(t, neighbor)
+				}
+			}
+			answers(t, sb)
+			if err := sb.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			gone(t, sb.Info().Name)
+		})
+	}
+}
+
+// answers checks that a sandbox runs a command within 10 s.
+func answers(t *testing.T, sb fumehood.Sandbox) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if res, err := sb.Exec(ctx, fumehood.Cmd{Args: []string{"echo", "alive"}}); err != nil || res.Stdout.Text() != "alive\n" {
+		t.Errorf("no answer: %+v, %v", res, err)
+	}
+}
+
+// gone checks that nothing with a sandbox's name is left in the control groups, and so no process.
+func gone(t *testing.T, name string) {
+	t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup/*/fumehood/" + name + "-*", "/sys/fs/cgroup/fumehood/" + name + "-*"} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}
+}
+
+// Many sandboxes, one after the other and at once, leave nothing.
+func TestProvider_many(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
+	prefix := "many" + strings.ToLower(filepath.Base(filepath.Dir(dir))[len("TestProvider_many"):])
+	one := func(n int) {
+		sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", prefix, n)})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, user := range []string{"0", "7"} {
+			if res, err := sb.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo alive"}, Timeout: time.Minute}); err != nil || res.Stdout.Text() != "alive\n" {
+				t.Errorf("%+v, %v", res, err)
+			}
+		}
+		if n == 0 && len(leftovers(t, dir, prefix)) < 8 {
+			t.Error("a sandbox that runs is not found")
+		}
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	serial := tier.Pick(t, 30, 100, 1000)
+	for n := range serial {
+		one(n)
+	}
+	var all sync.WaitGroup
+	for n := range tier.Pick(t, 8, 20, 50) {
+		all.Go(func() { one(serial + n) })
+	}
+	all.Wait()
+	if left := leftovers(t, dir, prefix); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
