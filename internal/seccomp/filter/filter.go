@@ -4,10 +4,12 @@ package filter
 
 import (
 	_ "embed" // the programs of Fumehood's profile
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -18,21 +20,23 @@ import (
 //go:generate go run ../generate/syscalls syscalls.txt
 //go:generate go run ../generate/filters .
 
-//go:embed amd64.bpf
-var amd64 []byte
-
-//go:embed arm64.bpf
-var arm64 []byte
+// The programs, with a line of hexadecimal digits for each instruction.
+var (
+	//go:embed amd64.hex
+	amd64 string
+	//go:embed arm64.hex
+	arm64 string
+)
 
 // Default returns the program of Fumehood's profile for an architecture in Go's name, for containers without any of the
 // capabilities that the profile names, on DefaultKernel or later. An architecture other than amd64 and arm64 is an
-// ErrUnsupported. The caller must not change the result.
+// ErrUnsupported.
 func Default(arch string) ([]byte, error) {
 	switch arch {
 	case "amd64":
-		return amd64, nil
+		return hex.DecodeString(strings.ReplaceAll(amd64, "\n", ""))
 	case "arm64":
-		return arm64, nil
+		return hex.DecodeString(strings.ReplaceAll(arm64, "\n", ""))
 	}
 	return nil, unsupported(arch)
 }

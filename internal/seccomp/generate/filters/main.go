@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
@@ -21,7 +23,7 @@ func write(folder string) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(folder, arch+".bpf"), program, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, arch+".hex"), []byte(lines(program)), 0o644); err != nil {
 			return err
 		}
 	}
@@ -33,4 +35,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "write the filters:", err)
 		os.Exit(1)
 	}
+}
+
+// lines returns a program as text, with a line of hexadecimal digits for each instruction.
+func lines(program []byte) string {
+	var text strings.Builder
+	for instruction := range slices.Chunk(program, 8) {
+		fmt.Fprintf(&text, "%x\n", instruction)
+	}
+	return text.String()
 }
