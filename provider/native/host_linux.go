@@ -14,21 +14,21 @@ import (
 	"github.com/fumehood/fumehood/internal/guests"
 )
 
-// host connects to the guests of a sandbox.
-type host struct{ *sandbox }
+// host connects to the guests of a service.
+type host struct{ *service }
 
 var _ guests.Host = host{}
 
 // startWithin bounds the start of a guest, which normally takes some milliseconds.
 const startWithin = 30 * time.Second
 
-func newGuests(s *sandbox) *guests.Manager {
+func newGuests(s *service) *guests.Manager {
 	none := func() string { return "" }
 	return guests.New(guests.Config{
-		Host: host{s}, Sandbox: s.info.Name, User: s.config.User, Serves: true, ID: s.folder, Within: startWithin,
+		Host: host{s}, Sandbox: s.sb.name, User: s.config.User, Serves: true, ID: s.sb.folder, Within: startWithin,
 		Look:    func(_ context.Context, err error) error { return err },
 		Trusted: func(context.Context) error { return nil }, // nothing in the sandbox can replace the guest
-		Sockets: none, NoSockets: func(error) {}, Ran: &s.ran, Log: s.p.log.With("sandbox", s.info.Name),
+		Sockets: none, NoSockets: func(error) {}, Ran: &s.sb.ran, Log: s.sb.p.log.With("sandbox", s.sb.name),
 	})
 }
 
@@ -91,10 +91,4 @@ func (h host) Death(context.Context) guests.Death {
 	return guests.Death{Err: &fumehood.Error{
 		Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the sandbox has ended: its first process: %s%s", h.init.cmd.ProcessState, said(h.init.stderr)),
 	}}
-}
-
-func (s *sandbox) isClosed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 
@@ -290,49 +289,16 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	if err != nil {
 		return nil, err
 	}
-	limits := spec.Limits.WithDefaults()
-	group, err := openCgroup(cgroupName(folder), limits)
+	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
+	s, err := sb.newService(spec, img, mounts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Discard(folder))
 	}
-	s := &sandbox{p: p, folder: folder, guest: guest, cgroup: group, image: img}
-	s.describe(spec, limits, mounts)
-	s.guests = newGuests(s)
+	sb.services = []*service{s}
 	if err := s.build(ctx); err != nil {
-		return nil, errors.Join(s.guests.Explain(ctx, err), s.Close(ctx))
+		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
 	}
-	return s, nil
-}
-
-// describe fills in what the sandbox is made of.
-func (s *sandbox) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []setup.Mount) {
-	image := s.image.Config
-	env := image.Env
-	for name, value := range spec.Env {
-		env = append(slices.Clip(env), name+"="+value)
-	}
-	s.config = setup.Config{
-		Root: &setup.Root{
-			Layers: s.image.Layers, Scratch: filepath.Join(s.folder, "fs"), Size: diskSize(limits), Guest: filepath.Dir(s.guest),
-			Cgroups: s.cgroup.visible(), Mounts: mounts,
-		},
-		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
-		Capabilities: capabilitySet(), Seccomp: s.p.filter,
-	}
-	for dir := range image.Volumes {
-		s.config.Volumes = append(s.config.Volumes, dir)
-	}
-	for _, kv := range env {
-		if strings.HasPrefix(kv, "TERM=") {
-			s.term = true
-		}
-		if strings.Contains(kv, "=") {
-			s.config.Env = append(s.config.Env, []byte(kv))
-		}
-	}
-	s.info = fumehood.Info{Name: spec.Name, Provider: s.p.Name(), Services: []fumehood.ServiceInfo{{
-		Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir,
-	}}}
+	return sb, nil
 }
 
 // loggerOf returns the logger for settings that weaken a sandbox's isolation.

@@ -1,0 +1,186 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// service is the backend of one service of a sandbox. It has its own namespaces, root file system and control groups.
+type service struct {
+	sb     *sandbox
+	info   fumehood.ServiceInfo
+	cgroup cgroup
+	config setup.Config // as of the first process
+	term   bool         // the environment sets the variable TERM
+	image  *imagestore.Image
+
+	init   *process
+	guests *guests.Manager
+	frozen atomic.Bool
+	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+
+	mu     sync.Mutex
+	closed bool
+	joined []*process // guests of other users
+}
+
+var _ provider.ServiceBackend = (*service)(nil)
+
+// newService returns the service of a sandbox that has only one. Nothing of it exists yet.
+func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts []setup.Mount) (*service, error) {
+	limits := spec.Limits.WithDefaults()
+	group, err := openCgroup(cgroupName(sb.folder), limits)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{sb: sb, cgroup: group, image: img}
+	s.describe(spec, limits, mounts)
+	s.guests = newGuests(s)
+	return s, nil
+}
+
+// describe fills in what the service is made of.
+func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []setup.Mount) {
+	image := s.image.Config
+	env := image.Env
+	for name, value := range spec.Env {
+		env = append(slices.Clip(env), name+"="+value)
+	}
+	s.config = setup.Config{
+		Root: &setup.Root{
+			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: diskSize(limits), Guest: filepath.Dir(s.sb.guest),
+			Cgroups: s.cgroup.visible(), Mounts: mounts,
+		},
+		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
+		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
+	}
+	for dir := range image.Volumes {
+		s.config.Volumes = append(s.config.Volumes, dir)
+	}
+	for _, kv := range env {
+		if strings.HasPrefix(kv, "TERM=") {
+			s.term = true
+		}
+		if strings.Contains(kv, "=") {
+			s.config.Env = append(s.config.Env, []byte(kv))
+		}
+	}
+	s.info = fumehood.ServiceInfo{Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+}
+
+// Start runs a command through the guest of its user.
+func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
+	provider.SetTerm(&cmd, s.term)
+	p, err := s.guests.Start(ctx, cmd, live, out)
+	if err != nil {
+		return nil, s.guests.Explain(ctx, err)
+	}
+	return p, nil
+}
+
+// Files returns access to files through the guest of a user.
+func (s *service) Files(user string) provider.FileBackend { return s.guests.Files(user) }
+
+// build starts the service. If it fails, close removes what was made.
+func (s *service) build(ctx context.Context) error {
+	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
+		return err
+	}
+	if err := s.cgroup.create(); err != nil {
+		return fmt.Errorf("make control groups: %w", err)
+	}
+	limited := make(chan error, 1)
+	go func() { limited <- s.cgroup.limit() }()
+	var err error
+	s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup")
+	if lerr := <-limited; lerr != nil {
+		return fmt.Errorf("set limits: %w", lerr)
+	}
+	if err != nil {
+		return fmt.Errorf("start the guest in new namespaces: %w", err)
+	}
+	if err := s.init.configure(ctx, s.config); err != nil {
+		return err
+	}
+	if err := s.guests.Attach(ctx); err != nil {
+		return err
+	}
+	return s.guests.Ready(ctx)
+}
+
+// join starts a guest of another user in the sandbox.
+func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	}
+	p, err := launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
+	if err == nil {
+		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
+	if err := p.configure(ctx, c); err != nil {
+		return nil, errors.Join(err, p.kill())
+	}
+	return joined{p}, nil
+}
+
+// freeze suspends all processes, or resumes them.
+func (s *service) freeze(state cgroups.FreezerState) error {
+	if err := s.cgroup.Freeze(state); err != nil {
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
+	}
+	s.frozen.Store(state == cgroups.Frozen)
+	return nil
+}
+
+// close ends everything in the service and removes its control groups. It may be called again.
+func (s *service) close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	all := s.joined
+	s.mu.Unlock()
+	s.ooms.Store(int64(s.cgroup.ooms()))
+	if s.frozen.Swap(false) {
+		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
+	}
+	var errs []error
+	if s.init != nil {
+		errs = append(errs, s.init.kill()) // the kernel kills everything in its PID namespace
+	}
+	s.guests.Close()
+	for _, p := range all {
+		errs = append(errs, p.kill())
+	}
+	return errors.Join(append(errs, s.cgroup.remove(ctx))...)
+}
+
+func (s *service) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
