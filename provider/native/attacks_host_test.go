@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,6 +55,7 @@ func newHost(t *testing.T) *host {
 	t.Setenv("FUMEHOOD_TEST_SECRET", "secret")
 	h.leak(t)
 	h.favor(t)
+	h.hurry(t)
 	h.sockets(t)
 	h.queues(t)
 	var disk [2]uint32
@@ -102,6 +104,31 @@ func (h *host) favor(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// hurry gives all threads of this process a higher priority than commands have.
+func (h *host) hurry(t *testing.T) {
+	t.Helper()
+	threads, err := filepath.Glob("/proc/self/task/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(filepath.Base(thread))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := unix.Getpriority(unix.PRIO_PROCESS, id) // 20 minus the nice value
+		if err != nil {
+			continue // has ended
+		}
+		if err := unix.Setpriority(unix.PRIO_PROCESS, id, -5); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, id, 20-before) // may have ended
+		})
+	}
 }
 
 // descriptors checks the open files of all processes in the control group of a sandbox, the first one and those that
