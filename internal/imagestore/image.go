@@ -115,6 +115,11 @@ func (s *Store) getNamed(ctx context.Context, r reference) (*Image, error) {
 		return nil, err
 	}
 	defer found.close()
+	return s.add(ctx, r, found)
+}
+
+// add makes the store have an image under a name, whose lock the caller has, and returns it.
+func (s *Store) add(ctx context.Context, r reference, found *contents) (*Image, error) {
 	img, err := s.load(ctx, r, found)
 	if err != nil {
 		return nil, err

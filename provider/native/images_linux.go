@@ -11,7 +11,10 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-var _ provider.Preparer = (*Provider)(nil)
+var (
+	_ provider.Preparer    = (*Provider)(nil)
+	_ provider.ImageLoader = (*Provider)(nil)
+)
 
 // defaultService is the name of the only service.
 const defaultService = "default"
@@ -47,6 +50,16 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, _ provider.P
 		return nil, err
 	}
 	return map[string]string{defaultService: img.ID}, img.Close()
+}
+
+// LoadImages adds the images of a file to those that specs can name.
+func (p *Provider) LoadImages(ctx context.Context, file string) ([]provider.Image, error) {
+	all, err := p.store.Import(ctx, file)
+	images := make([]provider.Image, len(all))
+	for n, i := range all {
+		images[n] = provider.Image{ID: i.ID, Tags: []string{i.Ref}}
+	}
+	return images, err
 }
 
 // progress returns the image store's reports as this package's.
