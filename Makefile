@@ -15,7 +15,7 @@ export FUMEHOOD_TIER
 .DEFAULT_GOAL := help
 .PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
 	test-all-schema test-all-mutants \
-	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean \
+	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images archives release leftovers clean \
 	test-client check-python test-python test-adapters lock-python wheel test-wheel test-schema \
 	compare bench-adapters
 
@@ -150,6 +150,9 @@ docker: ## make sure that a Docker Engine is running
 
 images: docker ## build the test images, if they do not exist
 	@GO=$(GO) scripts/test-images
+
+archives: ## make the test images without a Docker Engine, if they do not exist
+	@GO=$(GO) scripts/test-images --archives
 
 release: ## make the tag VERSION with the built guests, and programs in dist
 	@scripts/release tag $(VERSION)

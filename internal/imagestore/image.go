@@ -124,8 +124,11 @@ func (s *Store) add(ctx context.Context, r reference, found *contents) (*Image, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.writeRecord(ctx, r.key(), record{Ref: r.name.Name(), ID: found.id(), Engine: found.engine}); err != nil {
-		return nil, errors.Join(err, img.Close())
+	rec := record{Ref: r.name.Name(), ID: found.id(), Engine: found.engine}
+	if known, err := s.readRecord(r.key()); err != nil || known == nil || *known != rec {
+		if err := s.writeRecord(ctx, r.key(), rec); err != nil {
+			return nil, errors.Join(err, img.Close())
+		}
 	}
 	s.compared.Store(r.key(), true)
 	return img, nil

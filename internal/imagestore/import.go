@@ -16,7 +16,7 @@ import (
 
 // Imported is an image that Import added.
 type Imported struct {
-	Ref string // with registry and tag
+	Ref string // as in the file
 	ID  string // "sha256:..." of its config
 }
 
@@ -79,7 +79,7 @@ func (s *Store) importAll(ctx context.Context, file string) ([]Imported, error) 
 		if err := s.importOne(ctx, r, found); err != nil {
 			return imported, err
 		}
-		imported = append(imported, Imported{r.name.Name(), found.id().String()})
+		imported = append(imported, Imported{as, found.id().String()})
 	}
 	return imported, nil
 }
