@@ -186,7 +186,8 @@ func write(file string, program []byte) (err error) {
 }
 
 // Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
-// AllowUnsafe, Labels, ConfigFile, Journal and Logger. If any other field is set, the error is an ErrUnsupported.
+// AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, the error is an
+// ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -252,8 +253,6 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "choose a container runtime", docker
 	case spec.Keep:
 		what, hint = "keep a sandbox", docker
-	case spec.Binary != "":
-		what, hint = "use a container CLI", "name none"
 	default:
 		return nil
 	}

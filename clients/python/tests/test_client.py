@@ -270,6 +270,14 @@ class DockerFiles(Files):
     provider = "docker"
 
 
+class NativeCommands(Commands):
+    provider = "native"
+
+
+class NativeFiles(Files):
+    provider = "native"
+
+
 class LocalCommands(Commands):
     provider = "local"
 
