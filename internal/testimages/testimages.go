@@ -12,15 +12,20 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
+// Dir returns the folder that scripts/test-images writes to.
+func Dir() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		panic(err) // no home: scripts/test-images fails too
+	}
+	return filepath.Join(cache, "fumehood-test")
+}
+
 // Archive returns the file with an image, such as fumehood-test/busybox. Without the file the test skips, or fails if
 // FUMEHOOD_TIER is set.
 func Archive(t testing.TB, image string) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(cache, "fumehood-test", path.Base(image)+".tar")
+	file := filepath.Join(Dir(), path.Base(image)+".tar")
 	if _, err := os.Stat(file); err != nil {
 		tier.Missing(t, tier.Quick, fmt.Errorf("no test images: `make archives` makes them: %w", err))
 	}
