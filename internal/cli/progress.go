@@ -37,7 +37,7 @@ func (p *pullProgress) report(ev docker.Progress) {
 		return
 	}
 	doing := "pulling"
-	if ev.Status == "Unpacking" { // the native provider reads files and the Engine's images too
+	if ev.Status == "Unpacking" || ev.Status == "Exporting" { // the native provider reads files and the Engine's images too
 		doing = "unpacking"
 	}
 	im := p.images[ev.Image]

@@ -37,6 +37,9 @@ type Provider struct {
 
 	presence presence
 
+	building sync.Mutex
+	built    Builder // nil until an image is built
+
 	mu     sync.Mutex
 	closed bool
 	boxes  map[*sandbox]fumehood.Sandbox
@@ -193,7 +196,11 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	if err := supported(spec); err != nil {
+	spec, err := p.withoutDockerfile(ctx, spec, provider.PrepareOptions{})
+	if err == nil {
+		err = supported(spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := guests.CheckLimits(spec); err != nil {
@@ -332,7 +339,7 @@ func (p *Provider) Close(ctx context.Context) error {
 		wg.Go(func() { errs[i] = sb.Close(ctx) })
 	}
 	wg.Wait()
-	err := errors.Join(errs...)
+	err := errors.Join(append(errs, p.closeBuilder(ctx))...)
 	p.leave(err == nil)
 	return err
 }
