@@ -1,4 +1,4 @@
-"""The blocking client with real sandboxes, on Docker and on the local provider."""
+"""The blocking client with real sandboxes, on Docker, on the native and on the local provider."""
 
 from __future__ import annotations
 

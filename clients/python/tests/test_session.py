@@ -1,4 +1,4 @@
-"""Sessions, the progress of images and renewals: with a fake server, and on Docker and the local provider."""
+"""Sessions, the progress of images and renewals: with a fake server, and with real providers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fumehood
 from fumehood import AsyncClient, Client, Progress, session
 from fumehood.session import Asset, AsyncRuntime, AsyncSession, Input, Runtime, Session, SessionChunk, SessionEnd
 from tests.fake import Cut, Fake, Got, answer, failure
-from tests.real import BINARY, IMAGE, WAITS
+from tests.real import BINARY, IMAGE, WAITS, needs
 
 RESULT = {
     "outcome": "exited",
@@ -305,6 +305,7 @@ class Sessions(unittest.TestCase):
         (cls.folder / "work" / "a.txt").write_text("one\n")
         (cls.folder / "assets").mkdir()
         (cls.folder / "assets" / "want").write_text("one\ntwo\n")
+        needs(cls.provider)
         cls.client = Client(arguments=["--provider", cls.provider], host_paths=[cls.folder])
         cls.addClassCleanup(cls.client.close)
 
