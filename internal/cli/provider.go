@@ -31,8 +31,6 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 		return p, nil
 	case "native":
 		switch {
-		case a.runtime != "" && !a.settings.used["runtime"]:
-			return nil, usageError("--runtime is for containers: the native provider has none")
 		case docker.Transport(a.transport) == docker.TransportEngine && !a.settings.used["transport"]:
 			return nil, usageError("--transport engine is for the docker provider")
 		}
@@ -65,7 +63,7 @@ func (a *commandLine) dockerOptions() docker.Options {
 
 func (a *commandLine) nativeOptions() native.Options {
 	return native.Options{
-		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Logger: a.providerLog(),
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 		},

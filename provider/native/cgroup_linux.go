@@ -59,6 +59,15 @@ func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
+// wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
+func wholeCgroup(name string) (cgroup, error) {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return openCgroup(name, fumehood.Limits{})
+	}
+	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
+	return cgroup{m}, err
+}
+
 // resources returns the limits in the form of the control groups.
 func resources(limits fumehood.Limits) *cgroups.Resources {
 	r := &cgroups.Resources{Devices: allowed()}

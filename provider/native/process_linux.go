@@ -37,6 +37,9 @@ const complaint = 4 << 10
 // namespaces are the namespaces of a sandbox. With version 2 of control groups it makes that of control groups once more.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
 
+// modeRuntime is the mode of a guest that lets an OCI runtime start another one.
+const modeRuntime = "runtime"
+
 // launch starts the guest's program in a mode and in a control group. Its standard input and output are a socket. It
 // has no variables of this process and no descriptors but more.
 func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode string, more ...*os.File) (*process, error) {
@@ -64,7 +67,7 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
 		WaitDelay: time.Second, // descendants that survive may keep standard error open
 	}
-	if err := startIn(group, p.cmd); err != nil {
+	if err := startIn(group, p.cmd, mode != modeRuntime); err != nil { // a runtime needs all rights, and gives them up itself
 		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
 			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
 		}
@@ -80,20 +83,22 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 	return p, nil
 }
 
-// startIn starts a command in a control group, without what setup.ConfineThread gives up. It does so in a thread of its own, to
-// which all of that belongs.
-func startIn(group cgroup, cmd *exec.Cmd) error {
+// startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
+// of its own, to which all of that belongs.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd) // the first thread never ends; meanwhile it is not free for the goroutine
+			started <- startIn(group, cmd, confined) // the first thread never ends; meanwhile it is not free for the goroutine
 			runtime.UnlockOSThread()
 			return
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
-			err = setup.ConfineThread(capabilitySet())
+			if confined {
+				err = setup.ConfineThread(capabilitySet())
+			}
 			if err == nil {
 				err = cmd.Start()
 			}
