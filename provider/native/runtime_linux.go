@@ -87,12 +87,12 @@ func (o *ociRuntime) guest() string {
 	return setup.GuestDir + "/" + setup.Guest
 }
 
-// args returns the command line for one of the runtime's commands. All of its state is in a folder.
-func (o *ociRuntime) args(state, command string, more ...string) []string {
+// args returns the command line for one of the runtime's commands. All of its state is in a folder. Disk is the size of
+// the writable layer in bytes.
+func (o *ociRuntime) args(state string, disk int64, command string, more ...string) []string {
 	args := []string{o.program, "--root", state}
-	if o.gvisor {
-		// The writable layer's size limit holds only if files are not kept elsewhere.
-		args = append(args, "--network=none", "--overlay2=none")
+	if o.gvisor { // it has its own writable layer, which a file in ours would hold by default
+		args = append(args, "--network=none", fmt.Sprintf("--overlay2=root:memory,size=%d", disk))
 	}
 	return append(append(args, command, "--detach"), more...)
 }
@@ -140,7 +140,7 @@ func (s *service) supervise(l setup.Launch, command string, more ...string) (*pr
 		return nil, err
 	}
 	l.PIDFile = filepath.Join(pids, "pid")
-	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), command, append(more, "--pid-file", l.PIDFile, container)...)
+	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root.Size, command, append(more, "--pid-file", l.PIDFile, container)...)
 	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime)
 	if err != nil {
 		return nil, err
