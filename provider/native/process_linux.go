@@ -126,10 +126,12 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
+		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
 	case err != nil:
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
+		return fmt.Errorf("answer of the guest: %w%s", err, said(p.stderr))
 	}
 	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
 }
@@ -176,14 +178,22 @@ func (p *process) over() bool {
 	}
 }
 
-// kill kills the process and waits for its end, and for that of everything in its PID namespace.
-func (p *process) kill() error {
-	_ = p.cmd.Process.Kill() // has ended
-	t := time.NewTimer(endWithin)
+// endsWithin waits for the process's end, and reports whether it has ended.
+func (p *process) endsWithin(d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-p.ended:
+		return true
 	case <-t.C:
+		return false
+	}
+}
+
+// kill kills the process and waits for its end, and for that of everything in its PID namespace.
+func (p *process) kill() error {
+	_ = p.cmd.Process.Kill() // has ended
+	if !p.endsWithin(endWithin) {
 		return fmt.Errorf("process %d has not ended %v after SIGKILL", p.cmd.Process.Pid, endWithin)
 	}
 	if p.pidfd != nil {

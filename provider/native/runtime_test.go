@@ -3,11 +3,20 @@
 package native_test
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
@@ -62,4 +71,151 @@ func TestRuntime_Promises(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRuntime_attacks(t *testing.T) {
+	// In these file systems there is no such file. crun does not keep the attributes of the root file system.
+	for name, suid := range map[string][]string{
+		"runc": {"/proc/acpi", "/sys/firmware"},
+		"crun": {"/", "/proc/acpi", "/sys/firmware", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tier.Need(t, tier.All)
+			attackAll(t, withRuntime(t, name), suid...)
+		})
+	}
+}
+
+func TestRuntime_bombs(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	for name := range runtimes {
+		t.Run(name, func(t *testing.T) {
+			all := []string{"memory", "disk", "shared memory"}
+			if name != "runsc" { // the processes of a sandbox are threads there
+				all = append(all, "processes")
+			}
+			explode(t, withRuntime(t, name), all...)
+		})
+	}
+}
+
+// TestRuntime_killed kills owners of sandboxes in each phase.
+func TestRuntime_killed(t *testing.T) {
+	t.Parallel()
+	for name := range runtimes {
+		t.Run(name, func(t *testing.T) { killOwners(t, withRuntime(t, name), tier.Pick(t, 0, 6, 90)) })
+	}
+}
+
+// TestRuntime_killedRuntime kills a runtime while it starts sandboxes, and processes of it.
+func TestRuntime_killedRuntime(t *testing.T) {
+	t.Parallel()
+	for name := range runtimes {
+		t.Run(name, func(t *testing.T) {
+			opts := withRuntime(t, name)
+			dir := t.TempDir()
+			opts.StateDir, opts.CacheDir = filepath.Join(dir, "state"), filepath.Join(dir, "cache")
+			p := newProvider(t, opts)
+			if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil { // fetches the image
+				t.Fatal(err)
+			}
+			prefix := "r" + strings.ToLower(rand.Text()[:10])
+			for n := range tier.Pick(t, 0, 5, 100) {
+				killing := make(chan struct{})
+				go func() {
+					defer close(killing)
+					<-time.After(time.Duration(mathrand.IntN(80_000)) * time.Microsecond) //nolint:gosec // not a secret
+					killGroup(fmt.Sprintf("/sys/fs/cgroup/pids/fumehood/%s-%d-*-runtime/cgroup.procs", prefix, n))
+				}()
+				sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", prefix, n)})
+				if err == nil {
+					_, _ = sb.As("7").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}) // its guest is started by the runtime too
+				}
+				<-killing
+				if err == nil {
+					err = sb.Close(t.Context())
+				} else if !errors.Is(err, fumehood.ErrInfrastructure) && !errors.Is(err, fumehood.ErrUnavailable) {
+					t.Errorf("round %d: got %v", n, err)
+				}
+				if left := leftovers(t, dir, prefix); len(left) > 0 {
+					t.Fatalf("round %d: left %q, %v", n, left, err)
+				}
+			}
+		})
+	}
+}
+
+// killGroup kills the processes in the control groups whose files match a pattern.
+func killGroup(pattern string) {
+	files, _ := filepath.Glob(pattern)
+	for _, f := range files {
+		pids, _ := os.ReadFile(f) // empty if it is gone
+		for pid := range strings.FieldsSeq(string(pids)) {
+			if n, err := strconv.Atoi(pid); err == nil {
+				_ = unix.Kill(n, unix.SIGKILL) // may have ended
+			}
+		}
+	}
+}
+
+// A runtime that does not start a sandbox is reported with what it says, and nothing is left.
+func TestRuntime_failing(t *testing.T) {
+	t.Parallel()
+	need(t)
+	for name, c := range map[string]struct {
+		runtime, script string
+		want            error
+		says            string
+	}{
+		"missing":        {runtime: "no-such-runtime", want: fumehood.ErrConfig, says: "no-such-runtime"},
+		"not executable": {runtime: "/etc/passwd", want: fumehood.ErrConfig, says: "/etc/passwd"},
+		"relative":       {runtime: "bin/runc", want: fumehood.ErrConfig, says: "relative"},
+		"fails":          {script: "echo broken >&2; exit 3", want: fumehood.ErrInfrastructure, says: "exit status 3; its standard error: broken"},
+		"says much":      {script: "seq 1000000 >&2; exit 1", want: fumehood.ErrInfrastructure, says: "1000000"},
+		"starts nothing": {script: "exit 0", want: fumehood.ErrInfrastructure, says: "pid"},
+		"other process":  {script: "while [ $# -gt 0 ]; do [ $1 = --pid-file ] && echo 1 > $2; shift; done", want: fumehood.ErrInfrastructure, says: "no child"},
+		"talks":          {script: "echo hello; exec sleep 1000", want: fumehood.ErrInfrastructure, says: "message of"},
+		"hangs":          {script: "sleep 1000 & sleep 1000", want: fumehood.ErrCanceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.script != "" {
+				c.runtime = filepath.Join(t.TempDir(), "runtime")
+				if err := os.WriteFile(c.runtime, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil { //nolint:gosec // it is executed
+					t.Fatal(err)
+				}
+			}
+			p := newProvider(t, native.Options{Runtime: c.runtime})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.want == fumehood.ErrCanceled {
+				time.AfterFunc(300*time.Millisecond, cancel)
+			}
+			prefix := "f" + strings.ToLower(rand.Text()[:10])
+			_, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: prefix})
+			conformance.WantError(t, err, c.want)
+			if err != nil && (!strings.Contains(err.Error(), c.says) || len(err.Error()) > 10_000) {
+				t.Errorf("got %v", err)
+			}
+			gone(t, prefix)
+		})
+	}
+}
+
+func TestRuntime_choice(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, withRuntime(t, "runc"))
+	sb := start(t, p, fumehood.Spec{Image: busybox, Runtime: "crun"}) // isolates no more
+	if got := sb.ServiceInfo().Runtime; got != "runc" {
+		t.Errorf("its runtime is %q", got)
+	}
+	sb = start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox, Runtime: "runc"})
+	if got := sb.ServiceInfo().Runtime; got != "runc" {
+		t.Errorf("its runtime is %q", got)
+	}
+	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, User: "nobody-of-that-name"})
+	conformance.WantError(t, err, fumehood.ErrUserNotFound)
+	_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, Dir: "/etc/passwd/x"})
+	conformance.WantError(t, err, fumehood.ErrConfig)
 }

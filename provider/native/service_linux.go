@@ -95,10 +95,10 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 			s.config.Env = append(s.config.Env, []byte(kv))
 		}
 	}
+	s.info = fumehood.ServiceInfo{Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
 	if s.oci != nil {
 		s.info.Runtime = s.oci.name
 	}
-	s.info = fumehood.ServiceInfo{Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
 }
 
 // Start runs a command through the guest of its user.
