@@ -228,10 +228,10 @@ attempt(lambda: "FUMEHOOD_TEST_SECRET" in os.environ)
 known = {"/", "/proc", "/sys", "/.fumehood", "/dev", "/dev/pts", "/dev/shm", "/dev/mqueue", "/ro", "/rw"}
 for line in open("/proc/self/mountinfo"):
     _, _, _, root, at, options, *rest = line.split()
-    attempt(lambda at: at not in known and not at.startswith(("/proc/", "/sys/")), at)
-    attempt(lambda at: rest[0] != "-", at) # propagates
-    attempt(lambda at: "nosuid" not in options.split(",") and root != "/null" and at not in HOST["suid"], at + " suid")
-    if at not in ("/", "/dev", "/proc", "/dev/pts", "/dev/shm", "/dev/mqueue", "/rw"): attempt(lambda at: "ro" not in options.split(",") and root != "/null", at + " rw")
+    attempt(lambda _: at not in known and not at.startswith(("/proc/", "/sys/")), at)
+    attempt(lambda _: rest[0] != "-", at) # propagates
+    attempt(lambda _: "nosuid" not in options.split(",") and root != "/null" and at not in HOST["suid"], at + " suid")
+    if at not in ("/", "/dev", "/proc", "/dev/pts", "/dev/shm", "/dev/mqueue", "/rw"): attempt(lambda _: "ro" not in options.split(",") and root != "/null", at + " rw")
 attempt(lambda: os.listdir("/rw/later") != [])
 `, "nothing"},
 	"rights of all processes": {`

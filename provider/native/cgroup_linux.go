@@ -104,8 +104,16 @@ func (c cgroup) limit() error {
 	if err != nil {
 		return err
 	}
+	done := false
+	firstLimit.Do(func() { done, err = true, c.Set(config.Resources) })
+	if done {
+		return err
+	}
 	return c.Set(config.Resources)
 }
+
+// firstLimit keeps the first call of Set alone: then the package finds out the names of files, without a lock.
+var firstLimit sync.Once
 
 // enter makes processes that this thread starts with the attributes begin in the control group, until leave is called.
 // With version 1 the thread itself moves there: a thread that moves itself takes the kernel some microseconds, but

@@ -91,13 +91,25 @@ func TestRuntime_bombs(t *testing.T) {
 	tier.Need(t, tier.All)
 	for name := range runtimes {
 		t.Run(name, func(t *testing.T) {
-			all := []string{"memory", "disk", "shared memory"}
-			if name != "runsc" { // the processes of a sandbox are threads there
-				all = append(all, "processes")
+			all := []string{"disk", "shared memory"}
+			if name != "runsc" { // there the processes of a sandbox are threads of one process
+				all = append(all, "processes", "memory")
 			}
 			explode(t, withRuntime(t, name), all...)
 		})
 	}
+}
+
+// Under gVisor the out-of-memory killer ends the sandbox.
+func TestRuntime_outOfMemory(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, withRuntime(t, "runsc")), fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 192 << 20}})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "b = bytearray(b'x') * (1 << 30)"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	_, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+	conformance.WantError(t, err, fumehood.ErrBroken)
 }
 
 // TestRuntime_killed kills owners of sandboxes in each phase.
