@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guests"
@@ -81,10 +80,10 @@ func (h host) Death(context.Context) guests.Death {
 	if !h.init.over() {
 		return guests.Death{}
 	}
-	status, _ := h.init.cmd.ProcessState.Sys().(unix.WaitStatus)
-	killed := status.Signaled() && status.Signal() == unix.SIGKILL
+	status, _ := h.init.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	killed := status.Signaled() && status.Signal() == syscall.SIGKILL
 	if h.oci != nil { // the end of any process of gVisor's ends the sandbox
-		killed = h.oci.gvisor || status.ExitStatus() == 128+int(unix.SIGKILL)
+		killed = h.oci.gvisor || status.ExitStatus() == 128+int(syscall.SIGKILL)
 	}
 	if killed && h.kills() > 0 && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
