@@ -38,7 +38,7 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	if err != nil && all == nil {
 		return nil, err
 	}
-	removed, cerr := p.store.Cleanup(ctx, nil, opts.DryRun || !opts.Caches)
+	removed, cerr := p.store.Cleanup(ctx, opts.DryRun || !opts.Caches)
 	for _, r := range removed {
 		l := provider.Leftover{
 			Kind: string(r.Kind), Name: strings.Join(append([]string{r.ID}, r.Refs...), " "), Cache: true,
