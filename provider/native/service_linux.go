@@ -37,6 +37,8 @@ type service struct {
 	guests *guests.Manager
 	frozen atomic.Bool
 	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+	before int          // the number of out-of-memory kills before this process has opened the sandbox
+	deaf   error        // why other processes cannot connect to the guest
 
 	mu     sync.Mutex
 	closed bool
@@ -105,6 +107,9 @@ func (s *service) build(ctx context.Context) error {
 	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
+	if err := s.makeSockets(); err != nil {
+		return err
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -124,7 +129,7 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
-	return s.guests.Ready(ctx)
+	return errors.Join(s.guests.Ready(ctx), s.deaf)
 }
 
 // join starts a guest of another user in the sandbox.
@@ -133,6 +138,10 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if s.closed {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	}
+	if s.init.over() {
+		s.mu.Unlock()
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
 	}
 	p, err := launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
 	if err == nil {
