@@ -153,6 +153,9 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	}
 	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
 	if err := p.configure(ctx, c); err != nil {
+		if _, known := errors.AsType[*fumehood.Error](err); !known { // the first process may be about to end
+			(host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over })
+		}
 		return nil, errors.Join(err, p.kill())
 	}
 	return joined{p}, nil

@@ -45,7 +45,7 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"bridge":         {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}}, fumehood.ErrUnsupported},
 		"host network":   {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkHost}}, fumehood.ErrUnsupported},
 		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "runsc"}, fumehood.ErrUnsupported},
-		"keep":           {fumehood.Spec{Image: busybox, Keep: true}, fumehood.ErrUnsupported},
+		"kept":           {fumehood.Spec{Image: busybox, Keep: true, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
 		"binary":         {fumehood.Spec{Image: busybox, Binary: "podman"}, fumehood.ErrUnsupported},
 		"ports":          {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
