@@ -89,12 +89,17 @@ func allowed() []*devices.Rule {
 // create makes the control group, without limits.
 func (c cgroup) create() error { return c.Apply(-1) }
 
+// limiting is held while limits are set: package fs remembers what the kernel has in variables without a lock.
+var limiting sync.Mutex
+
 // limit sets the limits.
 func (c cgroup) limit() error {
 	config, err := c.GetCgroups()
 	if err != nil {
 		return err
 	}
+	limiting.Lock()
+	defer limiting.Unlock()
 	return c.Set(config.Resources)
 }
 
