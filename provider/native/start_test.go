@@ -46,7 +46,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"host network":   {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkHost}}, fumehood.ErrUnsupported},
 		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "runsc"}, fumehood.ErrUnsupported},
 		"kept":           {fumehood.Spec{Image: busybox, Keep: true, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
-		"binary":         {fumehood.Spec{Image: busybox, Binary: "podman"}, fumehood.ErrUnsupported},
 		"ports":          {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
 		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
