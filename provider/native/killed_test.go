@@ -51,6 +51,13 @@ func (k *killed) start() fumehood.Sandbox {
 	return sb
 }
 
+func (k *killed) keep() fumehood.Sandbox {
+	k.count++
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Keep: true, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
+	k.check(err)
+	return sb
+}
+
 func (k *killed) check(err error) {
 	if err != nil {
 		fmt.Println(err)
@@ -94,6 +101,12 @@ var killedPhases = map[string]func(k *killed, now func()){
 		}
 		now()
 		k.check(k.p.Close(k.ctx))
+	},
+	"kept start": func(k *killed, now func()) {
+		now()
+		for {
+			k.keep()
+		}
 	},
 	"frozen": func(k *killed, now func()) {
 		sb := k.start()
@@ -174,6 +187,26 @@ func reapersOf(pid int) (pids []int) {
 	return pids
 }
 
+// removeComplete removes the kept sandboxes of an owner that was killed while it started some. They must work.
+func removeComplete(t *testing.T, p *native.Provider) {
+	all, err := p.Kept(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, k := range all {
+		sb, err := p.Open(t.Context(), k.Name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		answers(t, sb)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		removeKept(t.Context(), t, p, k.Name)
+	}
+}
+
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
@@ -220,7 +253,7 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
 	}
-	if phase != "first start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
+	if phase != "first start" && phase != "kept start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
 		t.Error("no leftovers are found while the owner runs")
 	}
 	<-time.After(time.Duration(mathrand.IntN(60_000)) * time.Microsecond) //nolint:gosec // not a secret
@@ -234,6 +267,9 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 			t.Error(err)
 		}
+	}
+	if strings.HasPrefix(phase, "kept ") {
+		removeComplete(t, p)
 	}
 	// A process that is not in a control group yet ends by itself. A reaper that was starting works at the same time.
 	conformance.Eventually(t, "everything is removed", func() bool { return len(leftovers(t, dir, prefix)) == 0 })

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
 	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -139,6 +141,9 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 		err = private(dir) // the program begins with all rights
 	}
 	if err == nil {
+		err = os.MkdirAll(filepath.Join(filepath.Dir(file), path.Base(setup.SocketDir)), 0o711)
+	}
+	if err == nil {
 		if _, serr := os.Stat(file); serr == nil {
 			return file, nil
 		}
@@ -197,7 +202,7 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
+// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts, Keep, TTL,
 // AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, the error is an
 // ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
@@ -238,6 +243,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	sb := provider.New(s, spec, rec)
 	if !p.hold(s, sb) {
+		s.kept.Store(false)
 		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))
 	}
 	return sb, nil
@@ -265,8 +271,6 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "give a sandbox a network", "use none, or the docker provider"
 	case len(spec.Ports) > 0:
 		what, hint = "publish ports", docker
-	case spec.Keep:
-		what, hint = "keep a sandbox", docker
 	default:
 		return nil
 	}
@@ -297,12 +301,19 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	}
 	folder, err := owner.MakeFolder(p.stateDir, spec.Name, false)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name))}
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name)),
+			Hint: "choose another name, or remove it with `fumehood cleanup " + spec.Name + "`",
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
+	if spec.Keep {
+		sb.key = make([]byte, wire.SecretSize)
+		_, _ = rand.Read(sb.key) // never fails
+	}
 	s, err := sb.newService(spec, img, mounts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Discard(folder))
@@ -310,6 +321,11 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	sb.services = []*service{s}
 	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
+	}
+	if spec.Keep {
+		if err := sb.keep(ctx, spec); err != nil {
+			return nil, errors.Join(err, sb.Close(ctx))
+		}
 	}
 	return sb, nil
 }

@@ -40,6 +40,8 @@ type service struct {
 	guests *guests.Manager
 	frozen atomic.Bool
 	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+	before int          // the number of out-of-memory kills before this process has opened the sandbox
+	deaf   error        // why other processes cannot connect to the guest
 
 	mu     sync.Mutex
 	closed bool
@@ -119,6 +121,9 @@ func (s *service) build(ctx context.Context) error {
 	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
+	if err := s.makeSockets(); err != nil {
+		return err
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -143,7 +148,7 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
-	return s.guests.Ready(ctx)
+	return errors.Join(s.guests.Ready(ctx), s.deaf)
 }
 
 // join starts a guest of another user in the sandbox.
@@ -152,6 +157,10 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if s.closed {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	}
+	if s.init.over() {
+		s.mu.Unlock()
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
 	}
 	var p *process
 	var err error
@@ -169,6 +178,9 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	}
 	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
 	if err := s.configure(ctx, p, c); err != nil {
+		if _, known := errors.AsType[*fumehood.Error](err); !known { // the first process may be about to end
+			(host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over })
+		}
 		return nil, errors.Join(err, p.kill())
 	}
 	return joined{p}, nil
