@@ -74,17 +74,37 @@ func (a *commandLine) at(name string) cleaner {
 
 // cleanAll cleans up objects of the providers and folders of local sandboxes and sessions.
 func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-	name, err := a.resolve(ctx)
-	if err != nil {
-		return nil, err
-	}
 	others := []cleaner{a.cleanSessions}
 	for _, other := range []string{"local", "native"} {
-		if other != name && (other != "native" || native.Supported() == nil) {
+		if other != a.provider && (other != "native" || native.Supported() == nil) {
 			others = append(others, a.at(other))
 		}
 	}
-	return cleanWith(ctx, a.at(name), others, opts)
+	return cleanWith(ctx, a.main(a.at("docker")), others, opts)
+}
+
+// main returns the cleaner of the provider: for auto that of docker, which has nothing if there is no daemon.
+func (a *commandLine) main(docked cleaner) cleaner {
+	switch a.provider {
+	case "docker":
+		return docked
+	case auto:
+	default:
+		return a.at(a.provider)
+	}
+	return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+		found, err := docked(ctx, opts)
+		if !errors.Is(err, docker.ErrNoDaemon) || native.Supported() != nil {
+			return found, err
+		}
+		if len(opts.Names) > 0 {
+			return nil, &fumehood.Error{
+				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox %s", opts.Names[0]),
+				Hint: "`fumehood cleanup --dry-run` lists all objects; no Docker Engine answers, so it was not looked up there",
+			}
+		}
+		return nil, nil
+	}
 }
 
 // cleanWith cleans up with several cleaners. Each gets those of the given names that it knows; main gets the rest, and

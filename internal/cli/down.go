@@ -31,19 +31,11 @@ their names. If one of the names is unknown, nothing is removed.`,
 
 func (a *commandLine) down(ctx context.Context, names []string) error {
 	a.quietly()
-	name, err := a.resolve(ctx)
-	if err != nil {
-		return err
-	}
 	var others []cleaner
-	if a.provider == auto && name != "native" && native.Supported() == nil {
+	if a.provider == auto && native.Supported() == nil {
 		others = append(others, a.at("native"))
 	}
-	main := a.at(name)
-	if name == "docker" {
-		main = a.downDocker
-	}
-	if _, err := cleanWith(ctx, main, others, provider.CleanupOptions{Names: names}); err != nil {
+	if _, err := cleanWith(ctx, a.main(a.downDocker), others, provider.CleanupOptions{Names: names}); err != nil {
 		return err
 	}
 	slices.Sort(names)

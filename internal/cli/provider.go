@@ -93,18 +93,6 @@ func (a *commandLine) openFor(ctx context.Context, fileType string) (fumehood.Pr
 	return a.open(ctx, fileType)
 }
 
-// resolve returns the provider's name, which is not auto.
-func (a *commandLine) resolve(ctx context.Context) (string, error) {
-	if a.provider != auto {
-		return a.provider, nil
-	}
-	p, err := a.open(ctx, auto)
-	if err != nil {
-		return "", err
-	}
-	return p.Name(), p.Close(ctx)
-}
-
 // actions returns the App that carries out commands.
 func (a *commandLine) actions() *app.App {
 	return &app.App{Open: a.openFor, AllowLocal: a.provider == spec.TypeLocal, Building: a.building, Logger: a.log}
