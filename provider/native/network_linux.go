@@ -3,7 +3,6 @@
 package native
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -20,20 +19,19 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostnet"
 	"github.com/fumehood/fumehood/internal/ring"
-	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // helper is the program that connects a sandbox to the outside. It reads the packets that the sandbox sends, and makes
 // connections of its own, from the host's addresses. Nothing of the host's network changes.
 const helper = "slirp4netns"
 
-// FindHelper returns the path of the program that sandboxes with a network need. Without one the error is an
+// findHelper returns the path of the program that sandboxes with a network need. Without one the error is an
 // ErrUnsupported.
-func FindHelper() (string, error) {
+func findHelper() (string, error) {
 	path, err := exec.LookPath(helper)
 	if err != nil {
 		return "", &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("a network needs the program %s: %w", helper, err),
+			Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("a network needs the program %s: %w", helper, err),
 			Hint: "install the package " + helper + ", or use no network",
 		}
 	}
@@ -71,7 +69,7 @@ type network struct {
 
 // newNetwork returns a network that does not exist yet.
 func newNetwork() (*network, error) {
-	program, err := FindHelper()
+	program, err := findHelper()
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +101,8 @@ func prohibited(routes []hostnet.Route) []netip.Prefix {
 			all = append(all, r.Dst.Masked())
 		}
 	}
+	// The helper refuses what is sent to its own subnet, where it is the gateway.
+	all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return p.Bits() >= subnet.Bits() && p.Overlaps(subnet) })
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return slices.Compact(all)
 }
@@ -116,14 +116,6 @@ func (n *network) allow(group cgroup) error {
 	}
 	config.Resources.Devices = append(config.Resources.Devices, &devices.Rule{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rw", Allow: true})
 	return nil
-}
-
-// configure adds what a service needs to know about the network. The first one applies the restrictions.
-func (n *network) configure(c *setup.Config, first bool) {
-	c.Resolver = resolver
-	if first {
-		c.Prohibited, c.Held = n.prohibited, true
-	}
 }
 
 // connect starts the helper in a control group, and waits until it has made the interface. init is the first process in
@@ -176,14 +168,15 @@ func (n *network) await(ctx context.Context, ready *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Now()) })()
-	if _, err := bufio.NewReader(ready).ReadByte(); err == nil {
+	if _, err := ready.Read(make([]byte, 1)); err == nil {
 		return nil
 	}
-	if ctx.Err() == nil {
-		<-n.ended // or it will, without its sandbox
-		return fmt.Errorf("%s ended: %s%s", helper, n.cmd.ProcessState, said(n.stderr))
+	select {
+	case <-n.ended:
+		return fmt.Errorf("%s: %s%s", helper, n.cmd.ProcessState, said(n.stderr))
+	case <-ctx.Done():
+		return fmt.Errorf("%s has not made the network: %w%s", helper, ctx.Err(), said(n.stderr))
 	}
-	return fmt.Errorf("%s has not made the network: %w%s", helper, ctx.Err(), said(n.stderr))
 }
 
 // check returns an error if the helper has ended. A sandbox without a network has none.

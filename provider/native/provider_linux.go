@@ -185,7 +185,7 @@ func write(file string, program []byte) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
+// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits, Mounts,
 // AllowUnsafe, Labels, ConfigFile, Journal and Logger. If any other field is set, the error is an ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
@@ -244,16 +244,17 @@ func supported(spec fumehood.Spec) error {
 	switch {
 	case spec.Compose != nil:
 		what, hint = "run a Compose project", docker
-	case !spec.Network.IsNone():
-		what, hint = "give a sandbox a network", "use none, or the docker provider"
-	case len(spec.Ports) > 0:
-		what, hint = "publish ports", docker
+	case !spec.Network.IsNone() && spec.Network.Mode != fumehood.NetworkBridge:
+		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
 	case spec.Runtime != "":
 		what, hint = "choose a container runtime", docker
 	case spec.Keep:
 		what, hint = "keep a sandbox", docker
 	case spec.Binary != "":
 		what, hint = "use a container CLI", "name none"
+	case !spec.Network.IsNone():
+		_, err := findHelper()
+		return err
 	default:
 		return nil
 	}
@@ -295,7 +296,16 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 		return nil, errors.Join(err, owner.Discard(folder))
 	}
 	sb.services = []*service{s}
-	if err := s.build(ctx); err != nil {
+	if !spec.Network.IsNone() {
+		sb.network, err = newNetwork()
+	}
+	if err == nil {
+		err = s.build(ctx)
+	}
+	if err == nil {
+		err = s.publish(ctx, spec.Ports)
+	}
+	if err != nil {
 		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
 	}
 	return sb, nil

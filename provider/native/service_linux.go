@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/forward"
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/setup"
@@ -33,10 +34,11 @@ type service struct {
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
 
-	init   *process
-	guests *guests.Manager
-	frozen atomic.Bool
-	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+	init     *process
+	guests   *guests.Manager
+	forwards *forward.Ports
+	frozen   atomic.Bool
+	ooms     atomic.Int64 // the number of out-of-memory kills when the service was removed
 
 	mu     sync.Mutex
 	closed bool
@@ -55,6 +57,7 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	s := &service{sb: sb, cgroup: group, image: img}
 	s.describe(spec, limits, mounts)
 	s.guests = newGuests(s)
+	s.forwards = forward.New(s.guests.Own, sb.p.log.With("sandbox", sb.name, "service", s.info.Name))
 	return s, nil
 }
 
@@ -89,6 +92,9 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 
 // Start runs a command through the guest of its user.
 func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
+	if err := s.sb.network.check(); err != nil {
+		return nil, err
+	}
 	provider.SetTerm(&cmd, s.term)
 	p, err := s.guests.Start(ctx, cmd, live, out)
 	if err != nil {
@@ -105,26 +111,61 @@ func (s *service) build(ctx context.Context) error {
 	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
+	var held []*os.File
+	if n := s.network(); n != nil {
+		if err := n.allow(s.cgroup); err != nil {
+			return err
+		}
+		held = append(held, n.writer)
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
-	s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup")
+	s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", held...)
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
 	}
-	if err := s.init.configure(ctx, s.config); err != nil {
+	if err := s.configure(ctx); err != nil {
 		return err
 	}
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
 	return s.guests.Ready(ctx)
+}
+
+// network returns the network that starts with this service; nil if none does.
+func (s *service) network() *network {
+	if s != s.sb.services[0] {
+		return nil
+	}
+	return s.sb.network
+}
+
+// configure sends the first process its Config. Meanwhile the network starts.
+func (s *service) configure(ctx context.Context) error {
+	if s.sb.network != nil {
+		s.config.Resolver = resolver
+	}
+	n := s.network()
+	if n == nil {
+		return s.init.configure(ctx, s.config)
+	}
+	s.config.Prohibited, s.config.Held = n.prohibited, true
+	connected := make(chan error, 1)
+	go func() { connected <- n.connect(ctx, s.init, s.cgroup) }()
+	err := s.init.configure(ctx, s.config)
+	cerr := <-connected
+	if err != nil {
+		return err // the network ends without the first process
+	}
+	return cerr
 }
 
 // join starts a guest of another user in the sandbox.
@@ -164,6 +205,7 @@ func (s *service) close(ctx context.Context) error {
 	s.closed = true
 	all := s.joined
 	s.mu.Unlock()
+	s.forwards.Close()
 	s.ooms.Store(int64(s.cgroup.ooms()))
 	if s.frozen.Swap(false) {
 		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
@@ -171,6 +213,9 @@ func (s *service) close(ctx context.Context) error {
 	var errs []error
 	if s.init != nil {
 		errs = append(errs, s.init.kill()) // the kernel kills everything in its PID namespace
+	}
+	if n := s.network(); n != nil {
+		errs = append(errs, n.close())
 	}
 	s.guests.Close()
 	for _, p := range all {
