@@ -43,9 +43,11 @@ type killed struct {
 	count int
 }
 
-func (k *killed) start() fumehood.Sandbox {
+func (k *killed) start() fumehood.Sandbox { return k.startWith(fumehood.Network{}) }
+
+func (k *killed) startWith(n fumehood.Network) fumehood.Sandbox {
 	k.count++
-	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count), Network: n})
 	k.check(err)
 	return sb
 }
@@ -93,6 +95,13 @@ var killedPhases = map[string]func(k *killed, now func()){
 		}
 		now()
 		k.check(k.p.Close(k.ctx))
+	},
+	"network": func(k *killed, now func()) {
+		k.startWith(bridge)
+		now()
+		for {
+			k.check(k.startWith(bridge).Close(k.ctx))
+		}
 	},
 	"frozen": func(k *killed, now func()) {
 		sb := k.start()
@@ -192,6 +201,9 @@ func TestProvider_killed(t *testing.T) {
 
 // killOwner starts an owner, kills it, and checks that everything of it is removed.
 func killOwner(t *testing.T, p *native.Provider, dir, phase, way string) {
+	if phase == "network" {
+		needNetwork(t)
+	}
 	prefix := "k" + strings.ToLower(rand.Text()[:10])
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix)

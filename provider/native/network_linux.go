@@ -25,9 +25,9 @@ import (
 // connections of its own, from the host's addresses. Nothing of the host's network changes.
 const helper = "slirp4netns"
 
-// findHelper returns the path of the program that sandboxes with a network need. Without one the error is an
-// ErrUnsupported.
-func findHelper() (string, error) {
+// NetworkHelper returns the path of the program that sandboxes with a network need, slirp4netns. Without it the error is an
+// ErrUnsupported that names the package.
+func NetworkHelper() (string, error) {
 	path, err := exec.LookPath(helper)
 	if err != nil {
 		return "", &fumehood.Error{
@@ -50,6 +50,9 @@ const (
 	interfaceName = "eth0"
 	// mtu is the size of packets, which do not leave the host. Larger ones cost fewer system calls.
 	mtu = 65520
+	// mostFlows limits the helper's descriptors, one for each connection and each socket that sends datagrams. Otherwise a
+	// sandbox could use up the host's ports.
+	mostFlows = 4096
 	// connectWithin bounds the start of the helper, which normally takes some milliseconds.
 	connectWithin = 10 * time.Second
 )
@@ -69,7 +72,7 @@ type network struct {
 
 // newNetwork returns a network that does not exist yet.
 func newNetwork() (*network, error) {
-	program, err := findHelper()
+	program, err := NetworkHelper()
 	if err != nil {
 		return nil, err
 	}
@@ -152,6 +155,8 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)
 	}
+	limit := unix.Rlimit{Cur: mostFlows, Max: mostFlows}
+	err = errors.Join(err, os.NewSyscallError("prlimit", unix.Prlimit(n.cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil)))
 	n.ended = make(chan struct{})
 	go func() {
 		defer close(n.ended)

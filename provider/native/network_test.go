@@ -310,6 +310,38 @@ func testReach(t *testing.T) {
 	if got := run(t, sb, "python3 -c '"+reconfigure+"'"); got != "EPERM EPERM EPERM" {
 		t.Errorf("changes of the network: %s", got)
 	}
+	testFlood(t, sb, other)
+}
+
+// flood sends datagrams from many sockets.
+const flood = `
+import socket, sys
+all = []
+for _ in range(6000):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.sendto(b"x", (sys.argv[1], 9))
+    all.append(s)
+`
+
+// testFlood checks that one sandbox cannot take the ports of the host.
+func testFlood(t *testing.T, sb, other fumehood.Sandbox) {
+	t.Helper()
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", flood, remote}})
+	if err != nil || !res.Success() {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", helperOf(t, sb)))
+	if err != nil || len(files) < 4000 || len(files) > 4096 {
+		t.Errorf("%d descriptors, %v", len(files), err)
+	}
+	for _, sb := range []fumehood.Sandbox{sb, other} {
+		if err := sb.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := try(t, other, []string{remote + " " + sitePort + " -"}); !strings.HasSuffix(got[0], ": machine machine") {
+		t.Error(got)
+	}
 }
 
 // reconfigure prints what happens if a program sets flags, address and routes (SIOCSIFFLAGS, SIOCSIFADDR, SIOCDELRT).

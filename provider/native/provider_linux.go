@@ -253,7 +253,7 @@ func supported(spec fumehood.Spec) error {
 	case spec.Binary != "":
 		what, hint = "use a container CLI", "name none"
 	case !spec.Network.IsNone():
-		_, err := findHelper()
+		_, err := NetworkHelper()
 		return err
 	default:
 		return nil
