@@ -52,7 +52,7 @@ const (
 	mtu = 65520
 	// mostFlows limits the helper's descriptors, one for each connection and each socket that sends datagrams. Otherwise a
 	// sandbox could use up the host's ports.
-	mostFlows = 4096
+	mostFlows = 1024
 	// connectWithin bounds the start of the helper, which normally takes some milliseconds.
 	connectWithin = 10 * time.Second
 )

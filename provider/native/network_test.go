@@ -315,9 +315,10 @@ func testReach(t *testing.T) {
 
 // flood sends datagrams from many sockets.
 const flood = `
-import socket, sys
+import socket, sys, time
 all = []
-for _ in range(6000):
+for i in range(2500):
+    if i % 100 == 99: time.sleep(0.005) # the interface drops what comes too fast
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.sendto(b"x", (sys.argv[1], 9))
     all.append(s)
@@ -331,7 +332,7 @@ func testFlood(t *testing.T, sb, other fumehood.Sandbox) {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", helperOf(t, sb)))
-	if err != nil || len(files) < 4000 || len(files) > 4096 {
+	if err != nil || len(files) < 1000 || len(files) > 1024 {
 		t.Errorf("%d descriptors, %v", len(files), err)
 	}
 	for _, sb := range []fumehood.Sandbox{sb, other} {
