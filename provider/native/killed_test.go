@@ -185,7 +185,6 @@ func reapersOf(pid int) (pids []int) {
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
-	tier.NeedDocker(t)
 	dir := t.TempDir()
 	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
 	if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil { // fetches the image

@@ -117,7 +117,7 @@ func (n *network) allow(group cgroup) error {
 	if err != nil {
 		return err
 	}
-	config.Resources.Devices = append(config.Resources.Devices, &devices.Rule{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rw", Allow: true})
+	config.Devices = append(config.Devices, &devices.Rule{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rw", Allow: true})
 	return nil
 }
 
