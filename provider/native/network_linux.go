@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -29,6 +31,9 @@ const helper = "slirp4netns"
 // ErrUnsupported that names the package.
 func NetworkHelper() (string, error) {
 	path, err := exec.LookPath(helper)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path) // /run is hidden
+	}
 	if err != nil {
 		return "", &fumehood.Error{
 			Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("a network needs the program %s: %w", helper, err),
@@ -150,7 +155,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		// The helper reads what the sandbox sends. If that took it over, it would see no other process.
 		SysProcAttr: &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
-	err = startIn(group, n.cmd)
+	err = startIn(group, n.cmd, hideFiles)
 	_ = theirs.Close()
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)
@@ -166,6 +171,27 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		return err
 	}
 	return n.await(ctx, ready)
+}
+
+// hideFiles gives the calling thread, and what it starts, a mount namespace in which /etc has only resolv.conf, and /run has
+// nothing. The helper keeps these two folders. It is root, so it could read keys in them, and connect to sockets.
+func hideFiles() error {
+	resolv, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return os.NewSyscallError("mount", err)
+	}
+	for _, dir := range []string{"/etc", "/run"} {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=1m,mode=0755"); err != nil {
+			return &os.PathError{Op: "mount", Path: dir, Err: err}
+		}
+	}
+	return os.WriteFile("/etc/resolv.conf", resolv, 0o644) //nolint:gosec // every user may read it
 }
 
 // await waits until the helper has made the interface.

@@ -482,9 +482,11 @@ func TestNetwork_helper(t *testing.T) {
 			t.Errorf("no %q in %s", want, status)
 		}
 	}
-	root, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", pid))
-	if err != nil || len(root) > 3 {
-		t.Errorf("it sees %v: %v", root, err)
+	for dir, want := range map[string]string{"": "[d etc/ d run/]", "etc": "[- resolv.conf]", "run": "[]"} {
+		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/%s", pid, dir))
+		if err != nil || fmt.Sprint(files) != want {
+			t.Errorf("it sees %s in /%s: %v", files, dir, err)
+		}
 	}
 
 	thaw, err := sb.Freeze(t.Context())
