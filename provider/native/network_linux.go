@@ -155,7 +155,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		// The helper reads what the sandbox sends. If that took it over, it would see no other process.
 		SysProcAttr: &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
-	err = startIn(group, n.cmd, hideFiles)
+	err = startIn(group, n.cmd, true, hideFiles)
 	_ = theirs.Close()
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)

@@ -43,7 +43,8 @@ func TestProvider_Start_rejected(t *testing.T) {
 	}{
 		"compose":        {fumehood.Spec{Compose: &fumehood.Compose{Content: "services: {a: {image: a}}"}}, fumehood.ErrUnsupported},
 		"host network":   {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkHost}}, fumehood.ErrUnsupported},
-		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "runsc"}, fumehood.ErrUnsupported},
+		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "reboot"}, fumehood.ErrConfig},
+		"runtime's path": {fumehood.Spec{Image: busybox, Runtime: "/bin/sh"}, fumehood.ErrConfig},
 		"keep":           {fumehood.Spec{Image: busybox, Keep: true}, fumehood.ErrUnsupported},
 		"other network":  {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: "other"}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
