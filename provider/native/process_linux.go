@@ -88,15 +88,21 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 }
 
 // startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
-// of its own, to which all of that belongs.
-func startIn(group cgroup, cmd *exec.Cmd, confined bool) error {
+// of its own, to which all of that belongs. Before that, the thread calls the given functions.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool, before ...func() error) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd, confined) // the first thread never ends; meanwhile it is not free for the goroutine
+			started <- startIn(group, cmd, confined, before...) // the first thread never ends; meanwhile it is not free for the goroutine
 			runtime.UnlockOSThread()
 			return
+		}
+		for _, f := range before {
+			if err := f(); err != nil {
+				started <- err
+				return
+			}
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
