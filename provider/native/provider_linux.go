@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guestbin"
@@ -166,6 +167,8 @@ func write(file string, program []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}
+	syscall.ForkLock.RLock() // a process that is forked meanwhile has the file open, which then cannot be executed
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
