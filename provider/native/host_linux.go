@@ -81,7 +81,11 @@ func (h host) Death(context.Context) guests.Death {
 		return guests.Death{}
 	}
 	status, _ := h.init.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() && status.Signal() == syscall.SIGKILL && h.kills() > 0 && !h.isClosed() {
+	killed := status.Signaled() && status.Signal() == syscall.SIGKILL
+	if h.oci != nil { // the end of any process of gVisor's ends the sandbox
+		killed = h.oci.gvisor || status.ExitStatus() == 128+int(syscall.SIGKILL)
+	}
+	if killed && h.kills() > 0 && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
 			Class: fumehood.ErrBroken, Err: errors.New("the sandbox has ended: the out-of-memory killer killed its first process"),
 			Hint: "use less memory, or raise the limit",

@@ -38,6 +38,9 @@ const complaint = 4 << 10
 // namespaces are the namespaces of a sandbox. With version 2 of control groups it makes that of control groups once more.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
 
+// modeRuntime is the mode of a guest that lets an OCI runtime start another one.
+const modeRuntime = "runtime"
+
 // launch starts the guest's program in a mode and in a control group. Its standard input and output are a socket. It
 // has no variables of this process and no descriptors but more.
 func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode string, more ...*os.File) (*process, error) {
@@ -65,7 +68,7 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
 		WaitDelay: time.Second, // descendants that survive may keep standard error open
 	}
-	if err := startIn(group, p.cmd); err != nil {
+	if err := startIn(group, p.cmd, mode != modeRuntime); err != nil { // a runtime needs all rights, and gives them up itself
 		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
 			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
 		}
@@ -81,20 +84,22 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 	return p, nil
 }
 
-// startIn starts a command in a control group, without what setup.ConfineThread gives up. It does so in a thread of its own, to
-// which all of that belongs.
-func startIn(group cgroup, cmd *exec.Cmd) error {
+// startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
+// of its own, to which all of that belongs.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd) // the first thread never ends; meanwhile it is not free for the goroutine
+			started <- startIn(group, cmd, confined) // the first thread never ends; meanwhile it is not free for the goroutine
 			runtime.UnlockOSThread()
 			return
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
-			err = setup.ConfineThread(capabilitySet())
+			if confined {
+				err = setup.ConfineThread(capabilitySet())
+			}
 			if err == nil {
 				err = cmd.Start()
 			}
@@ -122,10 +127,12 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
+		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
 	case err != nil:
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
+		return fmt.Errorf("answer of the guest: %w%s", err, said(p.stderr))
 	}
 	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
 }
@@ -172,14 +179,22 @@ func (p *process) over() bool {
 	}
 }
 
-// kill kills the process and waits for its end, and for that of everything in its PID namespace.
-func (p *process) kill() error {
-	_ = p.cmd.Process.Kill() // has ended
-	t := time.NewTimer(endWithin)
+// endsWithin waits for the process's end, and reports whether it has ended.
+func (p *process) endsWithin(d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-p.ended:
+		return true
 	case <-t.C:
+		return false
+	}
+}
+
+// kill kills the process and waits for its end, and for that of everything in its PID namespace.
+func (p *process) kill() error {
+	_ = p.cmd.Process.Kill() // has ended
+	if !p.endsWithin(endWithin) {
 		return fmt.Errorf("process %d has not ended %v after SIGKILL", p.cmd.Process.Pid, endWithin)
 	}
 	if p.pidfd != nil {
