@@ -29,10 +29,7 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	case "docker":
 		return a.openDocker(ctx)
 	case "native":
-		switch {
-		case a.runtime != "" && !a.settings.used["runtime"]:
-			return nil, usageError("--runtime is for containers: the native provider has none")
-		case a.needsEngine() && !a.settings.used["transport"]:
+		if a.needsEngine() && !a.settings.used["transport"] {
 			return nil, usageError("--transport engine is for the docker provider")
 		}
 		return native.New(ctx, a.nativeOptions())
@@ -119,7 +116,7 @@ func (a *commandLine) nativeOptions() native.Options {
 			}
 			return p, nil
 		},
-		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Logger: a.providerLog(),
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 		},

@@ -59,6 +59,15 @@ func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
+// wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
+func wholeCgroup(name string) (cgroup, error) {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return openCgroup(name, fumehood.Limits{})
+	}
+	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
+	return cgroup{m}, err
+}
+
 // resources returns the limits in the form of the control groups.
 func resources(limits fumehood.Limits) *cgroups.Resources {
 	r := &cgroups.Resources{Devices: allowed()}
@@ -89,19 +98,22 @@ func allowed() []*devices.Rule {
 // create makes the control group, without limits.
 func (c cgroup) create() error { return c.Apply(-1) }
 
-// limiting is held while limits are set: package fs remembers what the kernel has in variables without a lock.
-var limiting sync.Mutex
-
 // limit sets the limits.
 func (c cgroup) limit() error {
 	config, err := c.GetCgroups()
 	if err != nil {
 		return err
 	}
-	limiting.Lock()
-	defer limiting.Unlock()
+	done := false
+	firstLimit.Do(func() { done, err = true, c.Set(config.Resources) })
+	if done {
+		return err
+	}
 	return c.Set(config.Resources)
 }
+
+// firstLimit keeps the first call of Set alone: then the package finds out the names of files, without a lock.
+var firstLimit sync.Once
 
 // enter makes processes that this thread starts with the attributes begin in the control group, until leave is called.
 // With version 1 the thread itself moves there: a thread that moves itself takes the kernel some microseconds, but

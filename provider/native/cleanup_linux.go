@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
@@ -21,11 +20,7 @@ var _ provider.Cleaner = (*Provider)(nil)
 
 // remove removes everything of the sandbox with a folder.
 func remove(ctx context.Context, folder string) error {
-	group, err := openCgroup(cgroupName(folder), fumehood.Limits{})
-	if err != nil {
-		return err
-	}
-	if err := group.remove(ctx); err != nil {
+	if err := removeGroups(ctx, folder); err != nil {
 		return err
 	}
 	return owner.Discard(folder)
@@ -38,6 +33,20 @@ func removeUnkept(ctx context.Context, folder string) error {
 		return nil
 	}
 	return remove(ctx, folder)
+}
+
+// removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
+func removeGroups(ctx context.Context, folder string) error {
+	for _, name := range []string{startersName(folder), cgroupName(folder)} { // a runtime could make the latter once more
+		group, err := wholeCgroup(name)
+		if err != nil {
+			return err
+		}
+		if err := group.remove(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options. With opts.Caches it also removes the

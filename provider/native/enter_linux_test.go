@@ -45,7 +45,7 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "guest")
-	if err := write(other, content); err != nil {
+	if err := write(other, content, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	for s := range p.boxes {

@@ -5,6 +5,7 @@ package native
 import (
 	"context"
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -76,7 +77,11 @@ func (h host) Death(context.Context) guests.Death {
 	if !h.init.over() {
 		return guests.Death{}
 	}
-	killed, how := h.init.fate()
+	status, how := h.init.fate()
+	killed := status.Signaled() && status.Signal() == syscall.SIGKILL
+	if h.oci != nil { // the end of any process of gVisor's ends the sandbox
+		killed = h.oci.gvisor || status.ExitStatus() == 128+int(syscall.SIGKILL)
+	}
 	if killed && h.kills() > h.before && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
 			Class: fumehood.ErrBroken, Err: errors.New("the sandbox has ended: the out-of-memory killer killed its first process"),

@@ -27,13 +27,14 @@ import (
 	"github.com/fumehood/fumehood/provider/native"
 )
 
-// Variables for an owner that is killed: its phase, its folder, the prefix of its sandboxes' names, and whether it has a
-// reaper.
+// Variables for an owner that is killed: its phase, its folder, the prefix of its sandboxes' names, whether it has a
+// reaper, and the runtime.
 const (
 	phaseVar  = "FUMEHOOD_TEST_PHASE"
 	dirVar    = "FUMEHOOD_TEST_DIR"
 	prefixVar = "FUMEHOOD_TEST_PREFIX"
 	aloneVar  = "FUMEHOOD_TEST_ALONE"
+	ociVar    = "FUMEHOOD_TEST_OCI_RUNTIME"
 )
 
 // killed is what an owner does when it is killed.
@@ -125,7 +126,7 @@ func killedOwner(phase string) {
 	dir := os.Getenv(dirVar)
 	var err error
 	k.p, err = native.New(k.ctx, native.Options{
-		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), NoReaper: os.Getenv(aloneVar) != "",
+		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), NoReaper: os.Getenv(aloneVar) != "", Runtime: os.Getenv(ociVar),
 	})
 	k.check(err)
 	killedPhases[phase](k, func() { fmt.Println("now") })
@@ -209,24 +210,31 @@ func removeComplete(t *testing.T, p *native.Provider) {
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
+	killOwners(t, native.Options{}, tier.Pick(t, 30, 90, 300))
+}
+
+// killOwners kills owners of sandboxes, in turn in each phase.
+func killOwners(t *testing.T, opts native.Options, rounds int) {
+	t.Helper()
 	dir := t.TempDir()
-	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
+	opts.StateDir, opts.CacheDir = filepath.Join(dir, "state"), filepath.Join(dir, "cache")
+	p := newProvider(t, opts)
 	if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil { // fetches the image
 		t.Fatal(err)
 	}
 	phases := slices.Sorted(maps.Keys(killedPhases))
 	ways := []string{"reaper", "cleanup", "killed reaper"}
-	for round := range tier.Pick(t, 30, 90, 300) {
+	for round := range rounds {
 		phase, way := phases[round%len(phases)], ways[round/len(phases)%len(ways)]
-		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way) })
+		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way, ociVar+"="+opts.Runtime) })
 	}
 }
 
 // killOwner starts an owner, kills it, and checks that everything of it is removed.
-func killOwner(t *testing.T, p *native.Provider, dir, phase, way string) {
+func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 	prefix := "k" + strings.ToLower(rand.Text()[:10])
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix)
+	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix, env)
 	if way == "cleanup" {
 		cmd.Env = append(cmd.Env, aloneVar+"=1")
 	}

@@ -47,6 +47,10 @@ type Options struct {
 	// Seccomp is the file of the sandboxes' seccomp profile, in the format of `docker run --security-opt seccomp=FILE`.
 	// Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every system call.
 	Seccomp string
+	// Runtime is an OCI runtime that starts the sandboxes: the name of a program, such as runsc for gVisor, or its
+	// absolute path. It needs root. Empty means that this package starts them itself. A spec may name crun, runc or
+	// runsc; that counts if the options name none, or if it is runsc.
+	Runtime string
 	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.

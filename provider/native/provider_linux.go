@@ -22,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
 	"github.com/fumehood/fumehood/internal/setup"
 	"github.com/fumehood/fumehood/internal/wire"
@@ -35,7 +36,8 @@ type Provider struct {
 	stateDir string
 	guest    func() (string, error) // installs the guest's program once, and returns its path
 	store    *imagestore.Store
-	filter   []byte // of system calls; nil allows all
+	filter   []byte                 // of system calls; nil allows all
+	profile  func() (string, error) // reads the seccomp profile for a runtime
 
 	presence presence
 
@@ -114,6 +116,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if p.filter, err = p.seccomp(); err != nil {
 		return nil, err
 	}
+	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
 	if p.store, err = imagestore.Open(filepath.Join(cache, "images"), imagestore.Options{Logger: p.log, Progress: p.progress()}); err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, b.SHA256, setup.Guest)
+	file, readable := filepath.Join(dir, b.SHA256, setup.Guest), filepath.Join(dir, b.SHA256, readableGuest)
 	if err = os.MkdirAll(dir, 0o700); err == nil {
 		err = private(dir) // the program begins with all rights
 	}
@@ -150,7 +153,10 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 		program, err = b.Program()
 	}
 	if err == nil {
-		err = write(file, program)
+		err = write(readable, program, 0o755)
+	}
+	if err == nil {
+		err = write(file, program, 0o711) // its processes cannot be traced
 	}
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
@@ -166,8 +172,11 @@ func private(dir string) error {
 	return owner.Private(dir, info)
 }
 
-// write writes a program that every user may execute, but not read: its processes cannot be traced.
-func write(file string, program []byte) (err error) {
+// readableGuest is the name of a copy of the guest that every user may read, which gVisor requires.
+const readableGuest = setup.Guest + "-readable"
+
+// write writes a program.
+func write(file string, program []byte, mode fs.FileMode) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}
@@ -182,7 +191,7 @@ func write(file string, program []byte) (err error) {
 	}()
 	_, err = f.Write(program)
 	if err == nil {
-		err = f.Chmod(0o711)
+		err = f.Chmod(mode)
 	}
 	if err == nil {
 		err = f.Sync() // so that a crash leaves no file with the name and other content
@@ -262,8 +271,6 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "give a sandbox a network", "use none, or the docker provider"
 	case len(spec.Ports) > 0:
 		what, hint = "publish ports", docker
-	case spec.Runtime != "":
-		what, hint = "choose a container runtime", docker
 	default:
 		return nil
 	}

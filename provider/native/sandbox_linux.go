@@ -85,6 +85,9 @@ func cgroupName(folder string) string {
 	return folder[strings.LastIndexByte(folder, '/')+1:] + "-" + hex.EncodeToString(sum[:4])
 }
 
+// startersName returns the name of the control group of a runtime's own processes.
+func startersName(folder string) string { return cgroupName(folder) + "-runtime" }
+
 // Close removes the sandbox. It leaves a kept one in place.
 func (sb *sandbox) Close(ctx context.Context) error {
 	if sb.kept.Load() {
