@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 )
 
@@ -21,6 +22,12 @@ type Config struct {
 	Root *Root `json:"root,omitempty"`
 	// Hostname is the sandbox's host name.
 	Hostname string `json:"hostname,omitempty"`
+	// Resolver is the name server in /etc/resolv.conf. The zero value means none.
+	Resolver netip.Addr `json:"resolver,omitzero"`
+	// Prohibited are the IPv4 destinations that the kernel refuses to send to, each one once.
+	Prohibited []netip.Prefix `json:"prohibited,omitempty"`
+	// Held says that descriptor 3 was passed on purpose. The process keeps it until it ends.
+	Held bool `json:"held,omitempty"`
 	// User is the user that serves: "name" or "id", optionally with ":group". Empty means root.
 	User string `json:"user,omitempty"`
 	// Dir is the working directory, which is made if it is missing. Volumes are further directories to make.

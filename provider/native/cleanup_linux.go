@@ -26,15 +26,6 @@ func remove(ctx context.Context, folder string) error {
 	return owner.Discard(folder)
 }
 
-// removeUnkept is remove for what is removed without a request by the user. It leaves kept sandboxes in place, even
-// after they have expired.
-func removeUnkept(ctx context.Context, folder string) error {
-	if owner.ReadFolder(folder).Kept {
-		return nil
-	}
-	return remove(ctx, folder)
-}
-
 // removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
 func removeGroups(ctx context.Context, folder string) error {
 	for _, name := range []string{startersName(folder), cgroupName(folder)} { // a runtime could make the latter once more
@@ -47,6 +38,15 @@ func removeGroups(ctx context.Context, folder string) error {
 		}
 	}
 	return nil
+}
+
+// removeUnkept is remove for what is removed without a request by the user. It leaves kept sandboxes in place, even
+// after they have expired.
+func removeUnkept(ctx context.Context, folder string) error {
+	if owner.ReadFolder(folder).Kept {
+		return nil
+	}
+	return remove(ctx, folder)
 }
 
 // Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options. With opts.Caches it also removes the

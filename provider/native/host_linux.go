@@ -77,10 +77,9 @@ func (h host) Death(context.Context) guests.Death {
 	if !h.init.over() {
 		return guests.Death{}
 	}
-	status, how := h.init.fate()
-	killed := status.Signaled() && status.Signal() == syscall.SIGKILL
+	killed, how := h.init.fate()
 	if h.oci != nil { // the end of any process of gVisor's ends the sandbox
-		killed = h.oci.gvisor || status.ExitStatus() == 128+int(syscall.SIGKILL)
+		killed = h.oci.gvisor || h.init.cmd.ProcessState.ExitCode() == 128+int(syscall.SIGKILL)
 	}
 	if killed && h.kills() > h.before && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{

@@ -44,9 +44,11 @@ type killed struct {
 	count int
 }
 
-func (k *killed) start() fumehood.Sandbox {
+func (k *killed) start() fumehood.Sandbox { return k.startWith(fumehood.Network{}) }
+
+func (k *killed) startWith(n fumehood.Network) fumehood.Sandbox {
 	k.count++
-	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count), Network: n})
 	k.check(err)
 	return sb
 }
@@ -106,6 +108,13 @@ var killedPhases = map[string]func(k *killed, now func()){
 		now()
 		for {
 			k.keep()
+		}
+	},
+	"network": func(k *killed, now func()) {
+		k.startWith(bridge)
+		now()
+		for {
+			k.check(k.startWith(bridge).Close(k.ctx))
 		}
 	},
 	"frozen": func(k *killed, now func()) {
@@ -232,6 +241,9 @@ func killOwners(t *testing.T, opts native.Options, rounds int) {
 
 // killOwner starts an owner, kills it, and checks that everything of it is removed.
 func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
+	if phase == "network" {
+		needNetwork(t)
+	}
 	prefix := "k" + strings.ToLower(rand.Text()[:10])
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix, env)

@@ -88,15 +88,21 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 }
 
 // startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
-// of its own, to which all of that belongs.
-func startIn(group cgroup, cmd *exec.Cmd, confined bool) error {
+// of its own, to which all of that belongs. Before that, the thread calls the given functions.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool, before ...func() error) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd, confined) // the first thread never ends; meanwhile it is not free for the goroutine
+			started <- startIn(group, cmd, confined, before...) // the first thread never ends; meanwhile it is not free for the goroutine
 			runtime.UnlockOSThread()
 			return
+		}
+		for _, f := range before {
+			if err := f(); err != nil {
+				started <- err
+				return
+			}
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
@@ -210,14 +216,14 @@ func (p *process) kill() error {
 	return nil
 }
 
-// fate returns how an ended process ended, also as text for an error. If another process started it, that is unknown:
-// the status is that of a process that SIGKILL ended, and the text is empty.
-func (p *process) fate() (syscall.WaitStatus, string) {
+// fate returns how an ended process ended, for an error: nothing if another process started it. It also reports whether
+// SIGKILL may have ended it.
+func (p *process) fate() (killed bool, how string) {
 	if p.cmd == nil {
-		return syscall.WaitStatus(syscall.SIGKILL), ""
+		return true, ""
 	}
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	return status, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
+	return status.Signaled() && status.Signal() == syscall.SIGKILL, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
 }
 
 // endWithin bounds the wait for the end of a killed process.

@@ -202,9 +202,9 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts, Keep, TTL,
-// AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, the error is an
-// ErrUnsupported.
+// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits,
+// Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other
+// field is set, or a network needs a program that is not installed, the error is an ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -267,10 +267,13 @@ func supported(spec fumehood.Spec) error {
 	switch {
 	case spec.Compose != nil:
 		what, hint = "run a Compose project", docker
+	case !spec.Network.IsNone() && spec.Network.Mode != fumehood.NetworkBridge:
+		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
+	case spec.Keep && len(spec.Ports) > 0:
+		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case !spec.Network.IsNone():
-		what, hint = "give a sandbox a network", "use none, or the docker provider"
-	case len(spec.Ports) > 0:
-		what, hint = "publish ports", docker
+		_, err := NetworkHelper()
+		return err
 	default:
 		return nil
 	}
@@ -319,7 +322,16 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 		return nil, errors.Join(err, owner.Discard(folder))
 	}
 	sb.services = []*service{s}
-	if err := s.build(ctx); err != nil {
+	if !spec.Network.IsNone() {
+		sb.network, err = newNetwork()
+	}
+	if err == nil {
+		err = s.build(ctx)
+	}
+	if err == nil {
+		err = s.publish(ctx, spec.Ports)
+	}
+	if err != nil {
 		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
 	}
 	if spec.Keep {

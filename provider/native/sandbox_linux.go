@@ -24,7 +24,8 @@ type sandbox struct {
 	name     string
 	folder   string
 	guest    string     // the path of the guest's program
-	services []*service // the default one first
+	services []*service // the default one first, which has made the network namespace
+	network  *network   // nil if there is none
 	ran      atomic.Bool
 
 	key  []byte        // the secret of the guests of a sandbox that outlives this process; nil for others
@@ -54,14 +55,14 @@ func (sb *sandbox) Service(name string) provider.ServiceBackend {
 	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.info.Name == name })]
 }
 
-// Check returns an error if a service has ended.
+// Check returns an error if a service or the network has ended.
 func (sb *sandbox) Check(ctx context.Context) error {
 	for _, s := range sb.services {
 		if err := (host{s}).Death(ctx).Err; err != nil {
 			return err
 		}
 	}
-	return nil
+	return sb.network.check()
 }
 
 // Freeze suspends all processes.
