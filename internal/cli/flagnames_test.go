@@ -24,7 +24,7 @@ func TestErrors_flagNames(t *testing.T) {
 		}
 	}
 	for args, says := range map[string]string{
-		"--provider local run --memory 1GiB true":         "cannot limit memory, CPUs or processes",
+		"--provider local run --memory 1GiB true":         "cannot limit memory, CPUs, processes or the disk",
 		"--provider local run --image i true":             "cannot run an image",
 		"--provider local run --user nobody true":         "cannot run commands as another user",
 		"--provider local run --network bridge true":      "cannot choose a network",

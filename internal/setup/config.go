@@ -40,8 +40,10 @@ type Root struct {
 	Layers []string `json:"layers"`
 	// Scratch is an empty folder of the host. The writable layer is mounted there, invisible to other processes.
 	Scratch string `json:"scratch"`
-	// Size is the size of the writable layer in bytes.
-	Size int64 `json:"size"`
+	// Size is the size of the writable layer in bytes. It is in memory unless OnDisk is set: then DiskFD is a detached
+	// mount of it.
+	Size   int64 `json:"size"`
+	OnDisk bool  `json:"on_disk,omitempty"`
 	// Guest is the host's folder with the guest's program. It is mounted read-only at GuestDir.
 	Guest string `json:"guest"`
 	// Cgroups are the host's folders of the sandbox's control groups. Their names in /sys/fs/cgroup are the keys, with
@@ -58,6 +60,9 @@ type Mount struct {
 	Device    uint64 `json:"device"` // of the file that was checked, as returned by stat(2), like Inode
 	Inode     uint64 `json:"inode"`
 }
+
+// DiskFD is the descriptor of the guest's process that is the writable layer, see Root.
+const DiskFD = 3
 
 // GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it.
 const (

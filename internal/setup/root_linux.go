@@ -72,8 +72,7 @@ func (s sources) close() {
 
 // enter mounts the root file system and makes it the root of this process. Afterwards the host's files are gone.
 func (r Root) enter() error {
-	size := "size=" + strconv.FormatInt(r.Size, 10)
-	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700"); err != nil {
+	if err := r.mountWritable(); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
 	}
 	for _, name := range []string{"empty", "upper", "work", "root"} {
@@ -94,6 +93,17 @@ func (r Root) enter() error {
 		return os.NewSyscallError("unmount the host's root", err)
 	}
 	return os.Chdir("/")
+}
+
+// mountWritable mounts the writable layer at Scratch.
+func (r Root) mountWritable() error {
+	if !r.OnDisk {
+		size := "size=" + strconv.FormatInt(r.Size, 10)
+		return unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700")
+	}
+	disk := mount{"the disk", DiskFD}
+	defer disk.close()
+	return disk.attach(r.Scratch)
 }
 
 // overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as

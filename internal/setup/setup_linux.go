@@ -28,11 +28,15 @@ func (f *failure) Unwrap() error { return f.err }
 // process in the sandbox's namespaces. Afterwards all threads of this process have the rights of the sandbox's user.
 // The error has been reported.
 func Run(conn io.ReadWriter) error {
-	if err := closeInherited(); err != nil {
-		return err
-	}
 	var c Config
 	if err := Receive(conn, &c); err != nil {
+		return err
+	}
+	var keep []int
+	if c.Root != nil && c.Root.OnDisk {
+		keep = append(keep, DiskFD)
+	}
+	if err := closeInherited(keep...); err != nil {
 		return err
 	}
 	if err := shareMemory(); err != nil {

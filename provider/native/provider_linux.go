@@ -254,6 +254,8 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "keep a sandbox", docker
 	case spec.Binary != "":
 		what, hint = "use a container CLI", "name none"
+	case spec.Limits.Disk == fumehood.NoLimit:
+		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
 	default:
 		return nil
 	}
@@ -303,14 +305,6 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 
 // loggerOf returns the logger for settings that weaken a sandbox's isolation.
 func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, p.log) }
-
-// diskSize returns the size of the writable layer in bytes.
-func diskSize(limits fumehood.Limits) int64 {
-	if limits.Memory > 0 {
-		return min(DefaultDisk, limits.Memory/2)
-	}
-	return DefaultDisk
-}
 
 func (p *Provider) forget(s *sandbox) {
 	p.mu.Lock()
