@@ -39,6 +39,8 @@ func TestErrors_flagNames(t *testing.T) {
 		"run --memory -2 true":                            "--memory",
 		"run --memory 1KiB true":                          "the memory limit",
 		"run --cpus -2 true":                              "the CPU limit -2 is negative",
+		"run --disk -2 true":                              "--disk",
+		"run --disk 1KiB true":                            "the disk limit 1024 is not between",
 		"run --pids -2 true":                              "the process limit -2 is negative",
 		"snapshot create tree -o out.tar --max-size 1":    "--max-size",
 		"snapshot create tree -o out.tar --max-entries 1": "--max-entries",

@@ -49,6 +49,7 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"binary":         {fumehood.Spec{Image: busybox, Binary: "podman"}, fumehood.ErrUnsupported},
 		"ports":          {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
+		"no disk limit":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Disk: fumehood.NoLimit}}, fumehood.ErrUnsupported},
 		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
 		"unknown user":   {fumehood.Spec{Image: busybox, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
 		"unknown group":  {fumehood.Spec{Image: busybox, User: "0:nobody-of-that-name"}, fumehood.ErrUserNotFound},
