@@ -50,6 +50,8 @@ type Root struct {
 	// version 2 the empty string.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
+	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
+	Sockets string `json:"sockets,omitempty"`
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -64,10 +66,12 @@ type Mount struct {
 // DiskFD is the descriptor of the guest's process that is the writable layer, see Root.
 const DiskFD = 3
 
-// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it.
+// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it. SocketDir is the
+// mount point, which must exist in that folder, of the folder for sockets.
 const (
-	GuestDir = "/.fumehood"
-	Guest    = "guest"
+	GuestDir  = "/.fumehood"
+	Guest     = "guest"
+	SocketDir = GuestDir + "/host"
 )
 
 // Reserved reports whether nothing may be mounted at a path of the sandbox, which is absolute, clean and without links.

@@ -16,6 +16,7 @@ import (
 // sources are mounts that are made while the host's files are accessible.
 type sources struct {
 	guest, proc, sys mount
+	sockets          mount            // of Root.Sockets, if that is set
 	cgroups          map[string]mount // by name
 	binds            []mount          // in the order of Root.Mounts
 }
@@ -28,6 +29,14 @@ func (r Root) open() (s sources, err error) {
 	if err := s.guest.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
 		return s, err
 	}
+	if r.Sockets != "" {
+		if s.sockets, err = clone(r.Sockets); err != nil {
+			return s, err
+		}
+		if err := s.sockets.restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
+			return s, err
+		}
+	}
 	// In a user namespace the kernel requires that the host's are still visible.
 	if s.proc, err = newFS("proc", restricted); err != nil {
 		return s, err
@@ -35,19 +44,32 @@ func (r Root) open() (s sources, err error) {
 	if s.sys, err = newFS("sysfs", restricted|unix.MOUNT_ATTR_RDONLY); err != nil {
 		return s, err
 	}
+	if err := r.openCgroups(&s); err != nil {
+		return s, err
+	}
+	return s, r.openBinds(&s)
+}
+
+// openCgroups makes the mounts of the sandbox's control groups.
+func (r Root) openCgroups(s *sources) (err error) {
 	s.cgroups = map[string]mount{}
 	for name, folder := range r.Cgroups {
 		if s.cgroups[name], err = clone(folder); err != nil {
-			return s, err
+			return err
 		}
 		if err := s.cgroups[name].restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
-			return s, err
+			return err
 		}
 	}
+	return nil
+}
+
+// openBinds makes the mounts that the user wants.
+func (r Root) openBinds(s *sources) error {
 	for _, m := range r.Mounts {
 		bind, err := cloneChecked(m)
 		if err != nil {
-			return s, &failure{FaultMount, err}
+			return &failure{FaultMount, err}
 		}
 		s.binds = append(s.binds, bind)
 		attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
@@ -55,23 +77,23 @@ func (r Root) open() (s sources, err error) {
 			attributes |= unix.MOUNT_ATTR_RDONLY
 		}
 		if err := bind.restrict(attributes); err != nil {
-			return s, &failure{FaultMount, fmt.Errorf("%s: %w", m.Host, err)}
+			return &failure{FaultMount, fmt.Errorf("%s: %w", m.Host, err)}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (s sources) close() {
 	for _, m := range s.cgroups {
 		m.close()
 	}
-	for _, m := range append(s.binds, s.guest, s.proc, s.sys) {
+	for _, m := range append(s.binds, s.guest, s.sockets, s.proc, s.sys) {
 		m.close()
 	}
 }
 
-// enter mounts the root file system and makes it the root of this process. Afterwards the host's files are gone.
-func (r Root) enter() error {
+// mount mounts the root file system at Scratch/root.
+func (r Root) mount() error {
 	if err := r.mountWritable(); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
 	}
@@ -80,7 +102,12 @@ func (r Root) enter() error {
 			return err
 		}
 	}
-	if err := r.overlay(); err != nil {
+	return r.overlay()
+}
+
+// enter makes the root file system the root of this process. Afterwards the host's files are gone.
+func (r Root) enter() error {
+	if err := r.mount(); err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(r.Scratch, "root")); err != nil {
@@ -147,17 +174,17 @@ func (r Root) overlay() error {
 	return nil
 }
 
-// Paths of the kernel's file systems that Docker hides or makes read-only (oci/defaults.go in moby).
+// Hidden and Fixed are paths of the kernel's file systems that Docker hides or makes read-only (oci/defaults.go in moby).
 var (
-	hidden = []string{
+	Hidden = []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
 		"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	}
-	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	Fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// fill mounts everything else in the new root.
-func (r Root) fill(s sources) error {
+// makeTargets makes the folders in the new root where the kernel's file systems and the guest are mounted.
+func makeTargets() error {
 	for _, dir := range []string{"/proc", "/sys", "/dev", GuestDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return &failure{FaultImage, err}
@@ -165,6 +192,14 @@ func (r Root) fill(s sources) error {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			return &failure{FaultImage, fmt.Errorf("%s is not a directory in the image", dir)}
 		}
+	}
+	return nil
+}
+
+// fill mounts everything else in the new root.
+func (r Root) fill(s sources) error {
+	if err := makeTargets(); err != nil {
+		return err
 	}
 	for _, m := range []struct {
 		mount
@@ -174,18 +209,23 @@ func (r Root) fill(s sources) error {
 			return err
 		}
 	}
+	if r.Sockets != "" {
+		if err := s.sockets.attach(SocketDir); err != nil {
+			return err
+		}
+	}
 	if err := makeDev(); err != nil {
 		return err
 	}
-	if err := attachCgroups(s.cgroups); err != nil {
+	if err := attachCgroups(s.cgroups, cgroupRoot); err != nil {
 		return err
 	}
-	for _, at := range hidden {
+	for _, at := range Hidden {
 		if err := hide(at); err != nil {
 			return err
 		}
 	}
-	for _, at := range fixed {
+	for _, at := range Fixed {
 		if err := fix(at); err != nil {
 			return err
 		}
@@ -213,10 +253,10 @@ func (r Root) bind(s sources) error {
 // cgroupRoot is where control groups are mounted.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// attachCgroups mounts the sandbox's own control groups, read-only.
-func attachCgroups(groups map[string]mount) error {
+// attachCgroups mounts the sandbox's own control groups in a folder, read-only.
+func attachCgroups(groups map[string]mount, folder string) error {
 	if m, ok := groups[""]; ok { // version 2
-		return m.attach(cgroupRoot)
+		return m.attach(folder)
 	}
 	if len(groups) == 0 {
 		return nil
@@ -226,11 +266,11 @@ func attachCgroups(groups map[string]mount) error {
 		return err
 	}
 	defer top.close()
-	if err := top.attach(cgroupRoot); err != nil {
+	if err := top.attach(folder); err != nil {
 		return err
 	}
 	for name, m := range groups {
-		at := path.Join(cgroupRoot, name)
+		at := path.Join(folder, name)
 		if err := os.Mkdir(at, 0o755); err != nil { //nolint:gosec // every user may read it
 			return err
 		}

@@ -154,6 +154,11 @@ func (c Config) name() error {
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return os.NewSyscallError("sethostname", err)
 	}
+	return c.writeEtc()
+}
+
+// writeEtc writes the files that contain the host name.
+func (c Config) writeEtc() error {
 	hosts := "127.0.0.1\tlocalhost " + c.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 	for name, text := range map[string]string{"/etc/hostname": c.Hostname + "\n", "/etc/hosts": hosts, "/etc/resolv.conf": ""} {
 		if err := replace(name, text); err != nil {

@@ -32,11 +32,16 @@ type service struct {
 	config setup.Config // as of the first process
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
+	oci    *ociRuntime // starts the guests; nil for none
+	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
+	starters cgroup
 
 	init   *process
 	guests *guests.Manager
 	frozen atomic.Bool
 	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+	before int          // the number of out-of-memory kills before this process has opened the sandbox
+	deaf   error        // why other processes cannot connect to the guest
 
 	mu     sync.Mutex
 	closed bool
@@ -53,6 +58,14 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 		return nil, err
 	}
 	s := &service{sb: sb, cgroup: group, image: img}
+	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
+		return nil, err
+	}
+	if s.oci != nil {
+		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
+			return nil, err
+		}
+	}
 	s.describe(spec, limits, mounts)
 	s.guests = newGuests(s)
 	return s, nil
@@ -85,6 +98,9 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		}
 	}
 	s.info = fumehood.ServiceInfo{Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	if s.oci != nil {
+		s.info.Runtime = s.oci.name
+	}
 }
 
 // Start runs a command through the guest of its user.
@@ -105,6 +121,9 @@ func (s *service) build(ctx context.Context) error {
 	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
+	if err := s.makeSockets(); err != nil {
+		return err
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -120,20 +139,25 @@ func (s *service) build(ctx context.Context) error {
 		defer f.Close() // the sandbox has it
 		disk = append(disk, f)
 	}
-	s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", disk...)
+	if s.oci == nil {
+		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", disk...)
+	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
+	}
+	if s.oci != nil {
+		err = s.launchRuntime()
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
 	}
-	if err := s.init.configure(ctx, s.config); err != nil {
+	if err := s.configure(ctx, s.init, s.config); err != nil {
 		return err
 	}
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
-	return s.guests.Ready(ctx)
+	return errors.Join(s.guests.Ready(ctx), s.deaf)
 }
 
 // join starts a guest of another user in the sandbox.
@@ -143,7 +167,17 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 	}
-	p, err := launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
+	if s.init.over() {
+		s.mu.Unlock()
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
+	}
+	var p *process
+	var err error
+	if s.oci != nil {
+		p, err = s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
+	} else {
+		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
+	}
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
 	}
@@ -152,7 +186,10 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 		return nil, err
 	}
 	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
-	if err := p.configure(ctx, c); err != nil {
+	if err := s.configure(ctx, p, c); err != nil {
+		if _, known := errors.AsType[*fumehood.Error](err); !known { // the first process may be about to end
+			(host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over })
+		}
 		return nil, errors.Join(err, p.kill())
 	}
 	return joined{p}, nil
@@ -178,6 +215,9 @@ func (s *service) close(ctx context.Context) error {
 		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
 	}
 	var errs []error
+	if s.oci != nil { // the processes that the runtime has started are not children of s.init's
+		errs = append(errs, removeGroups(ctx, s.sb.folder))
+	}
 	if s.init != nil {
 		errs = append(errs, s.init.kill()) // the kernel kills everything in its PID namespace
 	}
