@@ -276,9 +276,6 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case spec.Limits.Disk == fumehood.NoLimit:
 		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
-	case spec.Runtime != "" && onDisk(spec.Limits.WithDefaults()):
-		what = "give a sandbox of a container runtime a disk that is not in memory"
-		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err

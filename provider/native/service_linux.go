@@ -63,6 +63,12 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
+	if s.oci != nil && onDisk(limits) {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("a sandbox of a container runtime cannot have a disk limit of this size"),
+			Hint: "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime",
+		}
+	}
 	if s.oci != nil {
 		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
