@@ -164,7 +164,7 @@ func killGroup(pattern string) {
 	for _, f := range files {
 		pids, _ := os.ReadFile(f) // empty if it is gone
 		for pid := range strings.FieldsSeq(string(pids)) {
-			if n, err := strconv.Atoi(pid); err == nil {
+			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() { // a thread is there while it starts something
 				_ = unix.Kill(n, unix.SIGKILL) // may have ended
 			}
 		}
