@@ -109,6 +109,13 @@ func (a *commandLine) dockerOptions() docker.Options {
 
 func (a *commandLine) nativeOptions() native.Options {
 	return native.Options{
+		Builder: func(ctx context.Context) (native.Builder, error) {
+			p, err := docker.New(ctx, a.dockerOptions())
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		},
 		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})

@@ -183,7 +183,6 @@ func TestProvider_killed(t *testing.T) {
 // killOwners kills owners of sandboxes, in turn in each phase.
 func killOwners(t *testing.T, opts native.Options, rounds int) {
 	t.Helper()
-	tier.NeedDocker(t)
 	dir := t.TempDir()
 	opts.StateDir, opts.CacheDir = filepath.Join(dir, "state"), filepath.Join(dir, "cache")
 	p := newProvider(t, opts)

@@ -20,7 +20,11 @@
 package native
 
 import (
+	"context"
 	"log/slog"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -51,11 +55,22 @@ type Options struct {
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.
 	NoReaper bool
+	// Builder returns what builds images: a docker.Provider, whose Engine must be on a unix socket of this machine. It is
+	// called when the first Dockerfile must be built; the provider closes the result. Nil means that Dockerfiles are an
+	// ErrUnsupported.
+	Builder func(ctx context.Context) (Builder, error)
 	// Logger receives warnings and what weakens the isolation. Nil disables logging.
 	Logger *slog.Logger
 	// Progress is called for the steps of fetching an image. It is called concurrently and must not block. Nil disables
 	// progress reports.
 	Progress func(Progress)
+}
+
+// Builder builds images from Dockerfiles.
+type Builder interface {
+	fumehood.Provider
+	provider.Preparer
+	provider.ImageBuilder
 }
 
 // Progress is one step of fetching an image.

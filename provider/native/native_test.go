@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -32,6 +33,11 @@ func newProvider(t *testing.T, opts native.Options) *native.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
+	images := []string{busybox}
+	if opts.CacheDir == "" { // otherwise it takes a second to unpack them
+		images = append(images, debian, static)
+	}
+	testimages.Load(t, p, images...)
 	ctx := t.Context()
 	t.Cleanup(func() {
 		if err := p.Close(ctx); err != nil {
@@ -47,7 +53,6 @@ func newProvider(t *testing.T, opts native.Options) *native.Provider {
 // need skips t where sandboxes cannot be made.
 func need(t *testing.T) {
 	t.Helper()
-	tier.NeedDocker(t) // it has the images
 	if err := native.Supported(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}

@@ -39,6 +39,9 @@ type Provider struct {
 
 	presence presence
 
+	building sync.Mutex
+	built    Builder // nil until an image is built
+
 	mu     sync.Mutex
 	closed bool
 	boxes  map[*sandbox]fumehood.Sandbox
@@ -195,13 +198,18 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 }
 
 // Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
-// AllowUnsafe, Labels, ConfigFile, Journal and Logger. If any other field is set, the error is an ErrUnsupported.
+// AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, the error is an
+// ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	if err := supported(spec); err != nil {
+	spec, err := p.withoutDockerfile(ctx, spec, provider.PrepareOptions{})
+	if err == nil {
+		err = supported(spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := guests.CheckLimits(spec); err != nil {
@@ -259,8 +267,6 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "publish ports", docker
 	case spec.Keep:
 		what, hint = "keep a sandbox", docker
-	case spec.Binary != "":
-		what, hint = "use a container CLI", "name none"
 	default:
 		return nil
 	}
@@ -340,7 +346,7 @@ func (p *Provider) Close(ctx context.Context) error {
 		wg.Go(func() { errs[i] = sb.Close(ctx) })
 	}
 	wg.Wait()
-	err := errors.Join(errs...)
+	err := errors.Join(append(errs, p.closeBuilder(ctx))...)
 	p.leave(err == nil)
 	return err
 }

@@ -47,7 +47,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "reboot"}, fumehood.ErrConfig},
 		"runtime's path": {fumehood.Spec{Image: busybox, Runtime: "/bin/sh"}, fumehood.ErrConfig},
 		"keep":           {fumehood.Spec{Image: busybox, Keep: true}, fumehood.ErrUnsupported},
-		"binary":         {fumehood.Spec{Image: busybox, Binary: "podman"}, fumehood.ErrUnsupported},
 		"ports":          {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
 		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
