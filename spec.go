@@ -36,7 +36,8 @@ type Spec struct {
 	// Network is what the sandbox can reach. Anything but NetworkNone weakens isolation and is logged.
 	Network Network `json:"network,omitzero"`
 	// Runtime is the name of the container runtime, such as runsc for gVisor. It applies to the services of a
-	// Compose project too. Empty means the provider's, else the daemon's default.
+	// Compose project too. Empty means the provider's, else the daemon's default. The native provider knows crun, runc
+	// and runsc.
 	Runtime string `json:"runtime,omitempty"`
 	// Ports are published on the host's loopback address. There may be MaxPorts at most, and they require a
 	// network. Connection lists them. Ports with the same container port and any free host port may share one host

@@ -1,5 +1,5 @@
-// Package native is the provider that runs sandboxes on Linux without a daemon and without an OCI runtime. It makes the
-// namespaces, mounts and control groups itself, and starts a sandbox in some milliseconds.
+// Package native is the provider that runs sandboxes on Linux without a daemon. It makes the namespaces, mounts and
+// control groups itself, and starts a sandbox in some milliseconds. An OCI runtime can start it instead.
 //
 //	func main() {
 //		native.RunReaper() // first: this process may be a reaper
