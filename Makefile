@@ -57,7 +57,7 @@ LOAD := ^(TestExample_cheats|TestExample_repair|TestExec_forkBombNeighbors|TestE
 
 test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## part of test-all: all tests but those of test-all-load, at full size, with the race detector
-	@scripts/ensure-qemu
+	@scripts/ensure-programs
 	@GO=$(GO) scripts/ensure-runsc
 	@scripts/ensure-crun
 	@scripts/ensure-engine28

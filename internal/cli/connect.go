@@ -46,7 +46,10 @@ func (a *commandLine) connect(ctx context.Context, n named, asJSON bool) error {
 		if asJSON {
 			return a.printJSON(connectionJSON{sb.Info().Name, svc.ServiceInfo().Name, c})
 		}
-		text := fmt.Sprintf("container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
+		var text string
+		if c.Container != "" { // only docker has containers
+			text = fmt.Sprintf("container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
+		}
 		for _, p := range c.Ports {
 			text += fmt.Sprintf("port:      %d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)
 		}

@@ -22,6 +22,7 @@ type Image struct {
 	Arch   string    // as in GOARCH
 	Config v1.Config // how it is run: user, variables, working directory ...
 	Layers []string  // absolute paths of the unpacked layers, the lowest first, without duplicates
+	s      *Store
 	once   sync.Once
 	free   func()
 }
@@ -224,7 +225,7 @@ func (s *Store) held(ctx context.Context, r reference, id v1.Hash) (*Image, erro
 }
 
 func (s *Store) image(r reference, id v1.Hash, config *v1.ConfigFile) *Image {
-	img := &Image{ID: id.String(), Ref: r.text, Arch: config.Architecture, Config: config.Config}
+	img := &Image{s: s, ID: id.String(), Ref: r.text, Arch: config.Architecture, Config: config.Config}
 	for _, layer := range distinct(config.RootFS.DiffIDs) {
 		img.Layers = append(img.Layers, s.path(layersDir, layer.Hex))
 	}

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 )
 
@@ -21,6 +22,12 @@ type Config struct {
 	Root *Root `json:"root,omitempty"`
 	// Hostname is the sandbox's host name.
 	Hostname string `json:"hostname,omitempty"`
+	// Resolver is the name server in /etc/resolv.conf. The zero value means none.
+	Resolver netip.Addr `json:"resolver,omitzero"`
+	// Prohibited are the IPv4 destinations that the kernel refuses to send to, each one once.
+	Prohibited []netip.Prefix `json:"prohibited,omitempty"`
+	// Held says that descriptor 3 was passed on purpose. The process keeps it until it ends.
+	Held bool `json:"held,omitempty"`
 	// User is the user that serves: "name" or "id", optionally with ":group". Empty means root.
 	User string `json:"user,omitempty"`
 	// Dir is the working directory, which is made if it is missing. Volumes are further directories to make.
@@ -48,6 +55,8 @@ type Root struct {
 	// version 2 the empty string.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
+	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
+	Sockets string `json:"sockets,omitempty"`
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -59,10 +68,12 @@ type Mount struct {
 	Inode     uint64 `json:"inode"`
 }
 
-// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it.
+// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it. SocketDir is the
+// mount point, which must exist in that folder, of the folder for sockets.
 const (
-	GuestDir = "/.fumehood"
-	Guest    = "guest"
+	GuestDir  = "/.fumehood"
+	Guest     = "guest"
+	SocketDir = GuestDir + "/host"
 )
 
 // Reserved reports whether nothing may be mounted at a path of the sandbox, which is absolute, clean and without links.

@@ -16,6 +16,7 @@ import (
 // sources are mounts that are made while the host's files are accessible.
 type sources struct {
 	guest, proc, sys mount
+	sockets          mount            // of Root.Sockets, if that is set
 	cgroups          map[string]mount // by name
 	binds            []mount          // in the order of Root.Mounts
 }
@@ -27,6 +28,14 @@ func (r Root) open() (s sources, err error) {
 	}
 	if err := s.guest.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
 		return s, err
+	}
+	if r.Sockets != "" {
+		if s.sockets, err = clone(r.Sockets); err != nil {
+			return s, err
+		}
+		if err := s.sockets.restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
+			return s, err
+		}
 	}
 	// In a user namespace the kernel requires that the host's are still visible.
 	if s.proc, err = newFS("proc", restricted); err != nil {
@@ -78,7 +87,7 @@ func (s sources) close() {
 	for _, m := range s.cgroups {
 		m.close()
 	}
-	for _, m := range append(s.binds, s.guest, s.proc, s.sys) {
+	for _, m := range append(s.binds, s.guest, s.sockets, s.proc, s.sys) {
 		m.close()
 	}
 }
@@ -187,6 +196,11 @@ func (r Root) fill(s sources) error {
 		at string
 	}{{s.proc, "/proc"}, {s.sys, "/sys"}, {s.guest, GuestDir}} {
 		if err := m.attach(m.at); err != nil {
+			return err
+		}
+	}
+	if r.Sockets != "" {
+		if err := s.sockets.attach(SocketDir); err != nil {
 			return err
 		}
 	}

@@ -28,12 +28,17 @@ func (f *failure) Unwrap() error { return f.err }
 // process in the sandbox's namespaces. Afterwards all threads of this process have the rights of the sandbox's user.
 // The error has been reported.
 func Run(conn io.ReadWriter) error {
-	if err := closeInherited(); err != nil {
-		return err
-	}
 	var c Config
 	if err := Receive(conn, &c); err != nil {
 		return err
+	}
+	var keep []int
+	if c.Held {
+		keep = []int{held}
+		unix.CloseOnExec(held)
+	}
+	if err := closeInherited(keep...); err != nil {
+		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
 	}
 	if err := shareMemory(); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "set oom_score_adj", Error: err.Error()}))
@@ -52,6 +57,9 @@ func Run(conn io.ReadWriter) error {
 	}
 	return errors.Join(err, Send(conn, reply))
 }
+
+// held is the descriptor of Config.Held.
+const held = 3
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
 // and keep. A program that does not mark its descriptors passes them on to every process that it starts. Those of this
@@ -96,6 +104,9 @@ func (c Config) build() (step string, err error) {
 		}
 		if err := loopback(); err != nil {
 			return "start the loopback interface", err
+		}
+		if err := prohibit(c.Prohibited); err != nil {
+			return "restrict the network", err
 		}
 		if err := c.Root.leaveCgroupNamespace(); err != nil {
 			return "leave the host's control group namespace", err
@@ -156,7 +167,11 @@ func (c Config) name() error {
 // writeEtc writes the files that contain the host name.
 func (c Config) writeEtc() error {
 	hosts := "127.0.0.1\tlocalhost " + c.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-	for name, text := range map[string]string{"/etc/hostname": c.Hostname + "\n", "/etc/hosts": hosts, "/etc/resolv.conf": ""} {
+	resolver := ""
+	if c.Resolver.IsValid() {
+		resolver = "nameserver " + c.Resolver.String() + "\n"
+	}
+	for name, text := range map[string]string{"/etc/hostname": c.Hostname + "\n", "/etc/hosts": hosts, "/etc/resolv.conf": resolver} {
 		if err := replace(name, text); err != nil {
 			return &failure{FaultImage, err}
 		}
@@ -191,21 +206,6 @@ func replace(name, text string) error {
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
-}
-
-// loopback starts the loopback interface of a new network namespace.
-func loopback() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(s)
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return os.NewSyscallError("ioctl", unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr))
 }
 
 // leaveCgroupNamespace makes a control group namespace whose root is the sandbox's group. With version 1 the host has made

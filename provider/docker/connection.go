@@ -31,7 +31,7 @@ func (s *service) Connection(ctx context.Context, user string) (fumehood.Connect
 	if conn.Ports, err = publishedPorts(s.Ports, state.Ports); err != nil {
 		return conn, err
 	}
-	conn.Ports = append(conn.Ports, s.forwards.told()...)
+	conn.Ports = append(conn.Ports, s.forwards.All()...)
 	return conn, nil
 }
 

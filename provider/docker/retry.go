@@ -111,7 +111,7 @@ func (p *Provider) mend(ctx context.Context, sb *sandbox, arch string, guest *gu
 // discard removes what was created of a sandbox that will be created again.
 func (sb *sandbox) discard(ctx context.Context) error {
 	for _, s := range sb.services {
-		s.forwards.close()
+		s.forwards.Close()
 		s.guests.Close()
 	}
 	err := sb.remove(ctx)

@@ -153,7 +153,7 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		return nil
 	}
 	for _, s := range sb.services {
-		s.forwards.close()
+		s.forwards.Close()
 		s.guests.Close()
 	}
 	if !sb.spec.Keep || !sb.started {

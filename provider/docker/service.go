@@ -10,6 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/forward"
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -28,7 +29,7 @@ type service struct {
 
 	stages // of its start
 
-	forwards forwards
+	forwards *forward.Ports
 
 	owning    sync.Mutex // held while a user is looked up
 	owners    map[string]engine.FileOwner
@@ -49,6 +50,9 @@ func newService(sb *sandbox, s compose.Service, containers []engine.State) *serv
 	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
 	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
 	svc.guests = newGuests(svc)
+	if sb != nil { // nil if the service is only described
+		svc.forwards = forward.New(svc.guests.Own, sb.p.opts.Logger.With("sandbox", sb.spec.Name, "service", s.Name))
+	}
 	return svc
 }
 

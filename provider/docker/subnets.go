@@ -12,17 +12,12 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/hostnet"
 )
 
 // With its default configuration, a daemon has addresses for only about 30 networks. So networks of projects get small
 // subnets from pools of ours. Subnets in use are found in the daemon's networks and, if the daemon is on this machine,
 // in the routes. If two processes choose the same subnet, the daemon rejects the second one, which tries another.
-
-// pools are the address ranges for subnets. The first one with free addresses is used. They overlap with the daemon's
-// default pools only in part.
-var pools = []netip.Prefix{
-	netip.MustParsePrefix("10.201.0.0/16"), netip.MustParsePrefix("172.29.0.0/16"), netip.MustParsePrefix("192.168.192.0/18"),
-}
 
 // minSubnet is the minimum size of a subnet, in addresses.
 const minSubnet = 16
@@ -72,7 +67,7 @@ func (s *subnets) release(all []netip.Prefix) {
 // position, so that processes rarely choose the same subnet.
 func freeSubnet(size int, used []netip.Prefix) (netip.Prefix, bool) {
 	hostBits := bits.Len(uint(max(size, minSubnet) - 1))
-	for _, pool := range pools {
+	for _, pool := range hostnet.Pools {
 		n := 1 << max(0, 32-hostBits-pool.Bits())
 		if 32-hostBits < pool.Bits() {
 			continue
@@ -131,7 +126,7 @@ func (p *Provider) usedSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	if err != nil || !p.engine.Local() {
 		return used, err
 	}
-	return append(used, slices.DeleteFunc(hostRoutes(), compose.IsDefault)...), nil
+	return append(used, hostRoutes()...), nil
 }
 
 // checkRoutes rejects subnets in the project's files that overlap with routes of this machine, if the daemon is on it.
@@ -147,4 +142,19 @@ func (sb *sandbox) checkRoutes(ctx context.Context) error {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= r.Bits() && n.Contains(r.Addr()) })
 	})
 	return sb.loaded.CheckRoutes(routes, sb.spec.Compose.AllowUnsafe)
+}
+
+// hostRoutes returns the destinations of this machine's routes but its default ones, and its own addresses. It returns
+// nil if they cannot be read.
+func hostRoutes() (all []netip.Prefix) {
+	routes, err := hostnet.Routes()
+	if err != nil {
+		return nil
+	}
+	for _, r := range routes {
+		if !compose.IsDefault(r.Dst) {
+			all = append(all, r.Dst)
+		}
+	}
+	return all
 }

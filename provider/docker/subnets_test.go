@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostnet"
 )
 
 func prefixes(text ...string) (all []netip.Prefix) {
@@ -41,7 +42,7 @@ func TestSubnets_sizes(t *testing.T) {
 func TestSubnets_nextPool(t *testing.T) {
 	var s subnets
 	got, err := s.take([]int{4}, prefixes("10.0.0.0/8"))
-	if err != nil || !pools[1].Overlaps(got[0]) {
+	if err != nil || !hostnet.Pools[1].Overlaps(got[0]) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	_, err = s.take([]int{4}, prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))

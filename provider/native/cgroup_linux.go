@@ -190,6 +190,12 @@ func (c cgroup) ooms() int {
 	return int(n) //nolint:gosec // a small number
 }
 
+// frozen reports whether the processes in the control group are suspended; false if it is unknown.
+func (c cgroup) frozen() bool {
+	state, err := c.GetFreezerState()
+	return err == nil && state == cgroups.Frozen
+}
+
 // removeWithin bounds the wait for the end of killed processes in a control group.
 const removeWithin = 10 * time.Second
 

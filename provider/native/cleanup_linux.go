@@ -40,14 +40,23 @@ func removeGroups(ctx context.Context, folder string) error {
 	return nil
 }
 
-// Cleanup removes the sandboxes of dead owners, and those named in the options. With opts.Caches it also removes the
+// removeUnkept is remove for what is removed without a request by the user. It leaves kept sandboxes in place, even
+// after they have expired.
+func removeUnkept(ctx context.Context, folder string) error {
+	if owner.ReadFolder(folder).Kept {
+		return nil
+	}
+	return remove(ctx, folder)
+}
+
+// Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options. With opts.Caches it also removes the
 // images that no sandbox uses.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	all, err := sweep.Folders(ctx, p.stateDir, opts, remove)
 	if err != nil && all == nil {
 		return nil, err
 	}
-	removed, cerr := p.store.Cleanup(ctx, nil, opts.DryRun || !opts.Caches)
+	removed, cerr := p.store.Cleanup(ctx, opts.DryRun || !opts.Caches)
 	for _, r := range removed {
 		l := provider.Leftover{
 			Kind: string(r.Kind), Name: strings.Join(append([]string{r.ID}, r.Refs...), " "), Cache: true,
@@ -89,7 +98,7 @@ func (p *Provider) attend(ctx context.Context) {
 	s.stop, s.swept = stop, make(chan struct{})
 	go func() {
 		defer close(s.swept)
-		if _, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, remove); err != nil && sweeping.Err() == nil {
+		if _, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, removeUnkept); err != nil && sweeping.Err() == nil {
 			p.log.Warn("not everything that ended processes left can be removed; `fumehood cleanup` retries", "error", err)
 		}
 	}()
@@ -141,7 +150,7 @@ func RunReaper() {
 		if err := json.Unmarshal(text, &job); err != nil {
 			return err
 		}
-		_, err := sweep.Folders(ctx, job.StateDir, provider.CleanupOptions{}, remove)
+		_, err := sweep.Folders(ctx, job.StateDir, provider.CleanupOptions{}, removeUnkept)
 		return err
 	})
 }

@@ -44,9 +44,18 @@ type killed struct {
 	count int
 }
 
-func (k *killed) start() fumehood.Sandbox {
+func (k *killed) start() fumehood.Sandbox { return k.startWith(fumehood.Network{}) }
+
+func (k *killed) startWith(n fumehood.Network) fumehood.Sandbox {
 	k.count++
-	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count), Network: n})
+	k.check(err)
+	return sb
+}
+
+func (k *killed) keep() fumehood.Sandbox {
+	k.count++
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Keep: true, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
 	k.check(err)
 	return sb
 }
@@ -94,6 +103,19 @@ var killedPhases = map[string]func(k *killed, now func()){
 		}
 		now()
 		k.check(k.p.Close(k.ctx))
+	},
+	"kept start": func(k *killed, now func()) {
+		now()
+		for {
+			k.keep()
+		}
+	},
+	"network": func(k *killed, now func()) {
+		k.startWith(bridge)
+		now()
+		for {
+			k.check(k.startWith(bridge).Close(k.ctx))
+		}
 	},
 	"frozen": func(k *killed, now func()) {
 		sb := k.start()
@@ -174,6 +196,26 @@ func reapersOf(pid int) (pids []int) {
 	return pids
 }
 
+// removeComplete removes the kept sandboxes of an owner that was killed while it started some. They must work.
+func removeComplete(t *testing.T, p *native.Provider) {
+	all, err := p.Kept(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, k := range all {
+		sb, err := p.Open(t.Context(), k.Name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		answers(t, sb)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		removeKept(t.Context(), t, p, k.Name)
+	}
+}
+
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
@@ -199,6 +241,9 @@ func killOwners(t *testing.T, opts native.Options, rounds int) {
 
 // killOwner starts an owner, kills it, and checks that everything of it is removed.
 func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
+	if phase == "network" {
+		needNetwork(t)
+	}
 	prefix := "k" + strings.ToLower(rand.Text()[:10])
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix, env)
@@ -220,7 +265,7 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
 	}
-	if phase != "first start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
+	if phase != "first start" && phase != "kept start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
 		t.Error("no leftovers are found while the owner runs")
 	}
 	<-time.After(time.Duration(mathrand.IntN(60_000)) * time.Microsecond) //nolint:gosec // not a secret
@@ -234,6 +279,9 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 			t.Error(err)
 		}
+	}
+	if strings.HasPrefix(phase, "kept ") {
+		removeComplete(t, p)
 	}
 	// A process that is not in a control group yet ends by itself. A reaper that was starting works at the same time.
 	conformance.Eventually(t, "everything is removed", func() bool { return len(leftovers(t, dir, prefix)) == 0 })

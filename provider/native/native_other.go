@@ -16,6 +16,9 @@ type Provider struct{}
 // Supported returns an ErrUnsupported.
 func Supported() error { return errElsewhere("make native provider") }
 
+// NetworkHelper returns an ErrUnsupported.
+func NetworkHelper() (string, error) { return "", errElsewhere("find network helper") }
+
 // New returns an ErrUnsupported.
 func New(context.Context, Options) (*Provider, error) {
 	return nil, errElsewhere("make native provider")

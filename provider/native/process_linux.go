@@ -23,11 +23,13 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// process is a guest that this process started, with the connection to it.
+// process is a guest that this process started, with the connection to it, or the first process of a sandbox that
+// another process started, without.
 type process struct {
 	*wire.Socket // our end of the connection
 	cmd          *exec.Cmd
-	pidfd        *os.File // of the first process of the sandbox; nil for others
+	pid          int
+	pidfd        *os.File // of the first process of the sandbox; nil for others, and if another process found it ended
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
 }
@@ -74,6 +76,7 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 		}
 		return nil, errors.Join(err, ours.Close())
 	}
+	p.pid = p.cmd.Process.Pid
 	if pidfd >= 0 {
 		p.pidfd = os.NewFile(uintptr(pidfd), "sandbox") //nolint:gosec // not negative
 	}
@@ -85,15 +88,21 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 }
 
 // startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
-// of its own, to which all of that belongs.
-func startIn(group cgroup, cmd *exec.Cmd, confined bool) error {
+// of its own, to which all of that belongs. Before that, the thread calls the given functions.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool, before ...func() error) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd, confined) // the first thread never ends; meanwhile it is not free for the goroutine
+			started <- startIn(group, cmd, confined, before...) // the first thread never ends; meanwhile it is not free for the goroutine
 			runtime.UnlockOSThread()
 			return
+		}
+		for _, f := range before {
+			if err := f(); err != nil {
+				started <- err
+				return
+			}
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
@@ -171,6 +180,9 @@ func (p *process) Complaint() string {
 
 // over reports whether the process has ended.
 func (p *process) over() bool {
+	if p.cmd == nil {
+		return p.pidfd == nil || hasEnded(p.pidfd)
+	}
 	select {
 	case <-p.ended:
 		return true
@@ -202,6 +214,16 @@ func (p *process) kill() error {
 	}
 	_ = p.Close() // the client may have closed it
 	return nil
+}
+
+// fate returns how an ended process ended, for an error: nothing if another process started it. It also reports whether
+// SIGKILL may have ended it.
+func (p *process) fate() (killed bool, how string) {
+	if p.cmd == nil {
+		return true, ""
+	}
+	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return status.Signaled() && status.Signal() == syscall.SIGKILL, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
 }
 
 // endWithin bounds the wait for the end of a killed process.

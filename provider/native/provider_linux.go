@@ -11,10 +11,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guestbin"
@@ -24,6 +26,7 @@ import (
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
 	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -139,6 +142,9 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 		err = private(dir) // the program begins with all rights
 	}
 	if err == nil {
+		err = os.MkdirAll(filepath.Join(filepath.Dir(file), path.Base(setup.SocketDir)), 0o711)
+	}
+	if err == nil {
 		if _, serr := os.Stat(file); serr == nil {
 			return file, nil
 		}
@@ -175,6 +181,8 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}
+	syscall.ForkLock.RLock() // a process that is forked meanwhile has the file open, which then cannot be executed
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
@@ -197,9 +205,9 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
-// AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, the error is an
-// ErrUnsupported.
+// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits,
+// Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other
+// field is set, or a network needs a program that is not installed, the error is an ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -238,6 +246,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	sb := provider.New(s, spec, rec)
 	if !p.hold(s, sb) {
+		s.kept.Store(false)
 		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))
 	}
 	return sb, nil
@@ -261,12 +270,13 @@ func supported(spec fumehood.Spec) error {
 	switch {
 	case spec.Compose != nil:
 		what, hint = "run a Compose project", docker
+	case !spec.Network.IsNone() && spec.Network.Mode != fumehood.NetworkBridge:
+		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
+	case spec.Keep && len(spec.Ports) > 0:
+		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case !spec.Network.IsNone():
-		what, hint = "give a sandbox a network", "use none, or the docker provider"
-	case len(spec.Ports) > 0:
-		what, hint = "publish ports", docker
-	case spec.Keep:
-		what, hint = "keep a sandbox", docker
+		_, err := NetworkHelper()
+		return err
 	default:
 		return nil
 	}
@@ -297,19 +307,40 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	}
 	folder, err := owner.MakeFolder(p.stateDir, spec.Name, false)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name))}
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name)),
+			Hint: "choose another name, or remove it with `fumehood cleanup " + spec.Name + "`",
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
+	if spec.Keep {
+		sb.key = make([]byte, wire.SecretSize)
+		_, _ = rand.Read(sb.key) // never fails
+	}
 	s, err := sb.newService(spec, img, mounts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Discard(folder))
 	}
 	sb.services = []*service{s}
-	if err := s.build(ctx); err != nil {
+	if !spec.Network.IsNone() {
+		sb.network, err = newNetwork()
+	}
+	if err == nil {
+		err = s.build(ctx)
+	}
+	if err == nil {
+		err = s.publish(ctx, spec.Ports)
+	}
+	if err != nil {
 		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
+	}
+	if spec.Keep {
+		if err := sb.keep(ctx, spec); err != nil {
+			return nil, errors.Join(err, sb.Close(ctx))
+		}
 	}
 	return sb, nil
 }

@@ -24,19 +24,26 @@ type sandbox struct {
 	name     string
 	folder   string
 	guest    string     // the path of the guest's program
-	services []*service // the default one first
+	services []*service // the default one first, which has made the network namespace
+	network  *network   // nil if there is none
 	ran      atomic.Bool
+
+	key  []byte        // the secret of the guests of a sandbox that outlives this process; nil for others
+	kept atomic.Bool   // such a sandbox is complete: Close leaves it in place
+	of   fumehood.Info // from its file if another process has started it
 }
 
 var (
 	_ provider.Backend = (*sandbox)(nil)
 	_ provider.Freezer = (*sandbox)(nil)
 	_ provider.Checker = (*sandbox)(nil)
+	_ provider.Stopper = (*sandbox)(nil)
 )
 
 // Info returns a description of the sandbox.
 func (sb *sandbox) Info() fumehood.Info {
-	info := fumehood.Info{Name: sb.name, Provider: sb.p.Name()}
+	info := sb.of
+	info.Name, info.Provider, info.Services = sb.name, sb.p.Name(), nil
 	for _, s := range sb.services {
 		info.Services = append(info.Services, s.info)
 	}
@@ -48,14 +55,14 @@ func (sb *sandbox) Service(name string) provider.ServiceBackend {
 	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.info.Name == name })]
 }
 
-// Check returns an error if a service has ended.
+// Check returns an error if a service or the network has ended.
 func (sb *sandbox) Check(ctx context.Context) error {
 	for _, s := range sb.services {
 		if err := (host{s}).Death(ctx).Err; err != nil {
 			return err
 		}
 	}
-	return nil
+	return sb.network.check()
 }
 
 // Freeze suspends all processes.
@@ -82,8 +89,15 @@ func cgroupName(folder string) string {
 // startersName returns the name of the control group of a runtime's own processes.
 func startersName(folder string) string { return cgroupName(folder) + "-runtime" }
 
-// Close removes the sandbox.
+// Close removes the sandbox. It leaves a kept one in place.
 func (sb *sandbox) Close(ctx context.Context) error {
+	if sb.kept.Load() {
+		for _, s := range sb.services {
+			s.leave()
+		}
+		sb.p.forget(sb)
+		return nil
+	}
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for _, s := range sb.services {

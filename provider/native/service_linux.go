@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/forward"
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/setup"
@@ -36,10 +37,13 @@ type service struct {
 	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
 	starters cgroup
 
-	init   *process
-	guests *guests.Manager
-	frozen atomic.Bool
-	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+	init     *process
+	guests   *guests.Manager
+	forwards *forward.Ports
+	frozen   atomic.Bool
+	ooms     atomic.Int64 // the number of out-of-memory kills when the service was removed
+	before   int          // the number of out-of-memory kills before this process has opened the sandbox
+	deaf     error        // why other processes cannot connect to the guest
 
 	mu     sync.Mutex
 	closed bool
@@ -66,6 +70,7 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	}
 	s.describe(spec, limits, mounts)
 	s.guests = newGuests(s)
+	s.forwards = forward.New(s.guests.Own, sb.p.log.With("sandbox", sb.name, "service", s.info.Name))
 	return s, nil
 }
 
@@ -103,6 +108,9 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 
 // Start runs a command through the guest of its user.
 func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
+	if err := s.sb.network.check(); err != nil {
+		return nil, err
+	}
 	provider.SetTerm(&cmd, s.term)
 	p, err := s.guests.Start(ctx, cmd, live, out)
 	if err != nil {
@@ -119,6 +127,16 @@ func (s *service) build(ctx context.Context) error {
 	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
+	if err := s.makeSockets(); err != nil {
+		return err
+	}
+	var held []*os.File
+	if n := s.network(); n != nil {
+		if err := n.allow(s.cgroup); err != nil {
+			return err
+		}
+		held = append(held, n.writer)
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -126,7 +144,7 @@ func (s *service) build(ctx context.Context) error {
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup")
+		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", held...)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -137,13 +155,41 @@ func (s *service) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
 	}
-	if err := s.configure(ctx, s.init, s.config); err != nil {
+	if err := s.setUp(ctx); err != nil {
 		return err
 	}
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
-	return s.guests.Ready(ctx)
+	return errors.Join(s.guests.Ready(ctx), s.deaf)
+}
+
+// network returns the network that starts with this service; nil if none does.
+func (s *service) network() *network {
+	if s != s.sb.services[0] {
+		return nil
+	}
+	return s.sb.network
+}
+
+// setUp sends the first process its Config. Meanwhile the network starts.
+func (s *service) setUp(ctx context.Context) error {
+	if s.sb.network != nil {
+		s.config.Resolver = resolver
+	}
+	n := s.network()
+	if n == nil {
+		return s.configure(ctx, s.init, s.config)
+	}
+	s.config.Prohibited, s.config.Held = n.prohibited, true
+	connected := make(chan error, 1)
+	go func() { connected <- n.connect(ctx, s.init, s.cgroup) }()
+	err := s.configure(ctx, s.init, s.config)
+	cerr := <-connected
+	if err != nil {
+		return err // the network ends without the first process
+	}
+	return cerr
 }
 
 // join starts a guest of another user in the sandbox.
@@ -152,6 +198,10 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if s.closed {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+	}
+	if s.init.over() {
+		s.mu.Unlock()
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
 	}
 	var p *process
 	var err error
@@ -169,9 +219,17 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	}
 	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
 	if err := s.configure(ctx, p, c); err != nil {
+		if _, known := errors.AsType[*fumehood.Error](err); !known && s.ending(ctx) {
+			err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
+		}
 		return nil, errors.Join(err, p.kill())
 	}
 	return joined{p}, nil
+}
+
+// ending reports whether the first process has ended, or ends soon.
+func (s *service) ending(ctx context.Context) bool {
+	return (host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over }).Over
 }
 
 // freeze suspends all processes, or resumes them.
@@ -189,6 +247,7 @@ func (s *service) close(ctx context.Context) error {
 	s.closed = true
 	all := s.joined
 	s.mu.Unlock()
+	s.forwards.Close()
 	s.ooms.Store(int64(s.cgroup.ooms()))
 	if s.frozen.Swap(false) {
 		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
@@ -199,6 +258,9 @@ func (s *service) close(ctx context.Context) error {
 	}
 	if s.init != nil {
 		errs = append(errs, s.init.kill()) // the kernel kills everything in its PID namespace
+	}
+	if n := s.network(); n != nil {
+		errs = append(errs, n.close())
 	}
 	s.guests.Close()
 	for _, p := range all {

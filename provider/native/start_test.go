@@ -42,12 +42,12 @@ func TestProvider_Start_rejected(t *testing.T) {
 		want error
 	}{
 		"compose":        {fumehood.Spec{Compose: &fumehood.Compose{Content: "services: {a: {image: a}}"}}, fumehood.ErrUnsupported},
-		"bridge":         {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}}, fumehood.ErrUnsupported},
 		"host network":   {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkHost}}, fumehood.ErrUnsupported},
 		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "reboot"}, fumehood.ErrConfig},
 		"runtime's path": {fumehood.Spec{Image: busybox, Runtime: "/bin/sh"}, fumehood.ErrConfig},
-		"keep":           {fumehood.Spec{Image: busybox, Keep: true}, fumehood.ErrUnsupported},
-		"ports":          {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
+		"kept":           {fumehood.Spec{Image: busybox, Keep: true, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
+		"kept ports":     {fumehood.Spec{Image: busybox, Keep: true, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
+		"other network":  {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: "other"}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
 		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
 		"unknown user":   {fumehood.Spec{Image: busybox, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},

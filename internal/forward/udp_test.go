@@ -1,4 +1,4 @@
-package docker
+package forward
 
 import (
 	"context"

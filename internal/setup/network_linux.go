@@ -1,0 +1,89 @@
+package setup
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopback starts the loopback interface of a new network namespace.
+func loopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(s)
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return os.NewSyscallError("ioctl", unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr))
+}
+
+// prohibit makes the kernel refuse, in this network namespace, what is sent to the destinations. Only CAP_NET_ADMIN can
+// undo it.
+func prohibit(destinations []netip.Prefix) error {
+	if len(destinations) == 0 {
+		return nil
+	}
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(s)
+	for _, dst := range destinations {
+		if err := request(s, prohibition(dst)); err != nil {
+			return fmt.Errorf("refuse %v: %w", dst, err)
+		}
+	}
+	return nil
+}
+
+// prohibition returns a message of rtnetlink(7) that makes a route of the type "prohibit" to an IPv4 destination.
+func prohibition(dst netip.Prefix) []byte {
+	const (
+		rtmsg     = syscall.NLMSG_HDRLEN
+		attribute = rtmsg + syscall.SizeofRtMsg
+		size      = attribute + syscall.SizeofRtAttr + 4
+	)
+	m := make([]byte, size)
+	native := binary.NativeEndian
+	native.PutUint32(m, size)
+	native.PutUint16(m[4:], syscall.RTM_NEWROUTE)
+	native.PutUint16(m[6:], syscall.NLM_F_REQUEST|syscall.NLM_F_ACK|syscall.NLM_F_CREATE|syscall.NLM_F_EXCL)
+	m[rtmsg], m[rtmsg+1] = syscall.AF_INET, byte(dst.Bits()) //nolint:gosec // at most 32
+	m[rtmsg+4], m[rtmsg+5], m[rtmsg+6], m[rtmsg+7] = syscall.RT_TABLE_MAIN, syscall.RTPROT_BOOT, syscall.RT_SCOPE_UNIVERSE, syscall.RTN_PROHIBIT
+	native.PutUint16(m[attribute:], syscall.SizeofRtAttr+4)
+	native.PutUint16(m[attribute+2:], syscall.RTA_DST)
+	addr := dst.Masked().Addr().As4()
+	copy(m[attribute+syscall.SizeofRtAttr:], addr[:])
+	return m
+}
+
+// request sends a message to the kernel, and waits for its answer.
+func request(s int, message []byte) error {
+	if err := unix.Sendto(s, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("sendto", err)
+	}
+	answer := make([]byte, os.Getpagesize())
+	n, _, err := unix.Recvfrom(s, answer, 0)
+	if err != nil {
+		return os.NewSyscallError("recvfrom", err)
+	}
+	messages, err := syscall.ParseNetlinkMessage(answer[:n])
+	if err != nil {
+		return err
+	}
+	if len(messages) != 1 || messages[0].Header.Type != syscall.NLMSG_ERROR || len(messages[0].Data) < 4 {
+		return fmt.Errorf("unexpected answer of %d bytes", n)
+	}
+	if errno := -int32(binary.NativeEndian.Uint32(messages[0].Data)); errno != 0 { //nolint:gosec // it is signed
+		return syscall.Errno(errno) //nolint:gosec // not negative
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostnet"
+	"github.com/fumehood/fumehood/internal/ring"
+)
+
+// helper is the program that connects a sandbox to the outside. It reads the packets that the sandbox sends, and makes
+// connections of its own, from the host's addresses. Nothing of the host's network changes.
+const helper = "slirp4netns"
+
+// NetworkHelper returns the path of the program that sandboxes with a network need, slirp4netns. Without it the error is an
+// ErrUnsupported that names the package.
+func NetworkHelper() (string, error) {
+	path, err := exec.LookPath(helper)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path) // /run is hidden
+	}
+	if err != nil {
+		return "", &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("a network needs the program %s: %w", helper, err),
+			Hint: "install the package " + helper + ", or use no network",
+		}
+	}
+	return path, nil
+}
+
+// Addresses in a sandbox with a network. They are in a range that is the sandboxes' anyway.
+var (
+	subnet   = netip.MustParsePrefix("10.201.0.0/24")
+	address  = netip.MustParseAddr("10.201.0.100") // of the sandbox, as helper chooses it
+	resolver = netip.MustParseAddr("10.201.0.3")   // helper passes on what is sent there to the host's name server
+)
+
+const (
+	// interfaceName is the name of the network interface in a sandbox.
+	interfaceName = "eth0"
+	// mtu is the size of packets, which do not leave the host. Larger ones cost fewer system calls.
+	mtu = 65520
+	// mostFlows limits the helper's descriptors, one for each connection and each socket that sends datagrams. Otherwise a
+	// sandbox could use up the host's ports.
+	mostFlows = 1024
+	// connectWithin bounds the start of the helper, which normally takes some milliseconds.
+	connectWithin = 10 * time.Second
+)
+
+// network connects the network namespace of a sandbox to the outside, by a process of the host.
+type network struct {
+	program    string
+	prohibited []netip.Prefix
+	// The helper has the reader of a pipe, and ends when the writer is closed. The first process in the network
+	// namespace has the writer. So the helper ends with it, whatever happens to this process.
+	reader, writer *os.File
+
+	cmd    *exec.Cmd
+	stderr *ring.Tail
+	ended  chan struct{} // closed when the helper has ended; nil before it starts
+}
+
+// newNetwork returns a network that does not exist yet.
+func newNetwork() (*network, error) {
+	program, err := NetworkHelper()
+	if err != nil {
+		return nil, err
+	}
+	routes, err := hostnet.Routes()
+	if err != nil {
+		return nil, fmt.Errorf("read the host's routes: %w", err)
+	}
+	n := &network{program: program, prohibited: prohibited(routes), stderr: ring.NewTail(complaint)}
+	n.reader, n.writer, err = os.Pipe()
+	return n, err
+}
+
+// prohibited returns what a sandbox with a network must not reach. The helper connects from the host's addresses, so
+// without this a sandbox could reach what only the host can: its own services, and other sandboxes.
+func prohibited(routes []hostnet.Route) []netip.Prefix {
+	all := append(slices.Clone(hostnet.Pools),
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("169.254.0.0/16"), // metadata of clouds
+		netip.MustParsePrefix("224.0.0.0/3"),    // several receivers
+	)
+	outward := map[int]bool{} // interfaces of the default routes
+	for _, r := range routes {
+		if r.Dst.Bits() == 0 && !r.Local && r.Device != 0 {
+			outward[r.Device] = true
+		}
+	}
+	for _, r := range routes {
+		if r.Dst.Addr().Is4() && r.Dst.Bits() > 0 && (r.Local || r.Direct && !outward[r.Device]) {
+			all = append(all, r.Dst.Masked())
+		}
+	}
+	// The helper refuses what is sent to its own subnet, where it is the gateway.
+	all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return p.Bits() >= subnet.Bits() && p.Overlaps(subnet) })
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
+}
+
+// allow lets the helper, which is in the sandbox's control group, make the interface. A sandbox has no such device node,
+// and cannot make one.
+func (n *network) allow(group cgroup) error {
+	config, err := group.GetCgroups()
+	if err != nil {
+		return err
+	}
+	config.Devices = append(config.Devices, &devices.Rule{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rw", Allow: true})
+	return nil
+}
+
+// connect starts the helper in a control group, and waits until it has made the interface. init is the first process in
+// the network namespace, and has the writer.
+func (n *network) connect(ctx context.Context, init *process, group cgroup) error {
+	_ = n.writer.Close() // nothing was written
+	defer n.reader.Close()
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", init.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	// Otherwise the process may have ended, and another one has its number.
+	if err := unix.PidfdSendSignal(int(init.pidfd.Fd()), 0, nil, 0); err != nil { //nolint:gosec // a descriptor
+		return os.NewSyscallError("pidfd_send_signal", err)
+	}
+	ready, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	n.cmd = &exec.Cmd{
+		Path: n.program, Env: []string{}, Dir: "/", Stderr: n.stderr, WaitDelay: time.Second,
+		Args: []string{
+			helper, "--configure", "--mtu=" + strconv.Itoa(mtu), "--cidr=" + subnet.String(), "--disable-host-loopback",
+			"--enable-sandbox", "--enable-seccomp", "--ready-fd=4", "--exit-fd=5", "--netns-type=path", "/proc/self/fd/3", interfaceName,
+		},
+		ExtraFiles: []*os.File{namespace, theirs, n.reader},
+		// The helper reads what the sandbox sends. If that took it over, it would see no other process.
+		SysProcAttr: &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
+	}
+	err = startIn(group, n.cmd, true, hideFiles)
+	_ = theirs.Close()
+	if n.cmd.Process == nil {
+		return fmt.Errorf("start %s: %w", helper, err)
+	}
+	limit := unix.Rlimit{Cur: mostFlows, Max: mostFlows}
+	err = errors.Join(err, os.NewSyscallError("prlimit", unix.Prlimit(n.cmd.Process.Pid, unix.RLIMIT_NOFILE, &limit, nil)))
+	n.ended = make(chan struct{})
+	go func() {
+		defer close(n.ended)
+		_ = n.cmd.Wait() // ProcessState has the result
+	}()
+	if err != nil {
+		return err
+	}
+	return n.await(ctx, ready)
+}
+
+// hideFiles gives the calling thread, and what it starts, a mount namespace in which /etc has only resolv.conf, and /run has
+// nothing. The helper keeps these two folders. It is root, so it could read keys in them, and connect to sockets.
+func hideFiles() error {
+	resolv, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return os.NewSyscallError("mount", err)
+	}
+	for _, dir := range []string{"/etc", "/run"} {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=1m,mode=0755"); err != nil {
+			return &os.PathError{Op: "mount", Path: dir, Err: err}
+		}
+	}
+	return os.WriteFile("/etc/resolv.conf", resolv, 0o644) //nolint:gosec // every user may read it
+}
+
+// await waits until the helper has made the interface.
+func (n *network) await(ctx context.Context, ready *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Now()) })()
+	if _, err := ready.Read(make([]byte, 1)); err == nil {
+		return nil
+	}
+	select {
+	case <-n.ended:
+		return fmt.Errorf("%s: %s%s", helper, n.cmd.ProcessState, said(n.stderr))
+	case <-ctx.Done():
+		return fmt.Errorf("%s has not made the network: %w%s", helper, ctx.Err(), said(n.stderr))
+	}
+}
+
+// check returns an error if the helper has ended. A sandbox without a network has none.
+func (n *network) check() error {
+	if n == nil || n.ended == nil {
+		return nil
+	}
+	select {
+	case <-n.ended:
+		return &fumehood.Error{
+			Class: fumehood.ErrBroken, Err: fmt.Errorf("the sandbox has lost its network: %s: %s%s", helper, n.cmd.ProcessState, said(n.stderr)),
+			Hint: "start a new sandbox",
+		}
+	default:
+		return nil
+	}
+}
+
+// close ends the helper. It may be called again, and without a network.
+func (n *network) close() error {
+	if n == nil {
+		return nil
+	}
+	_, _ = n.reader.Close(), n.writer.Close() // may be closed
+	if n.ended == nil {
+		return nil
+	}
+	_ = n.cmd.Process.Kill() // may have ended
+	t := time.NewTimer(endWithin)
+	defer t.Stop()
+	select {
+	case <-n.ended:
+		return nil
+	case <-t.C:
+		return errors.New(helper + " has not ended after SIGKILL")
+	}
+}
