@@ -58,7 +58,7 @@ func TestDial_fullBacklog(t *testing.T) {
 // noRelay is a Host without relays.
 type noRelay struct{ Host }
 
-// Without relays, a socket on which nobody listens means that there is no guest.
+// Without relays, no guest exists if no process listens at its socket.
 func TestManager_find_noRelay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -14,10 +14,7 @@ import (
 
 // Dir returns the folder that scripts/test-images writes to.
 func Dir() string {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		panic(err) // no home: scripts/test-images fails too
-	}
+	cache, _ := os.UserCacheDir() // without a home there are no images
 	return filepath.Join(cache, "fumehood-test")
 }
 

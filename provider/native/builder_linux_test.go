@@ -53,7 +53,7 @@ func TestProvider_Start_noBuilder(t *testing.T) {
 					return err
 				},
 			} {
-				if err := try(); fumehood.ClassOf(err) != fumehood.ErrUnsupported || !strings.Contains(err.Error(), "docker-archive:FILE") || strings.Contains(err.Error(), "start it") {
+				if err := try(); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "docker-archive:FILE") || strings.Contains(err.Error(), "start it") {
 					t.Errorf("%s: %v", what, err)
 				}
 			}

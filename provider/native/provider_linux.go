@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guestbin"
@@ -180,6 +181,8 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}
+	syscall.ForkLock.RLock() // a process that is forked meanwhile has the file open, which then cannot be executed
+	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err

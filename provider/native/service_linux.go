@@ -224,12 +224,17 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	}
 	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
 	if err := s.configure(ctx, p, c); err != nil {
-		if _, known := errors.AsType[*fumehood.Error](err); !known { // the first process may be about to end
-			(host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over })
+		if _, known := errors.AsType[*fumehood.Error](err); !known && s.ending(ctx) {
+			err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
 		}
 		return nil, errors.Join(err, p.kill())
 	}
 	return joined{p}, nil
+}
+
+// ending reports whether the first process has ended, or ends soon.
+func (s *service) ending(ctx context.Context) bool {
+	return (host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over }).Over
 }
 
 // freeze suspends all processes, or resumes them.
