@@ -22,7 +22,7 @@ type Info struct {
 	// EnvNames are the names of the variables that its spec sets or its Compose project sees, sorted.
 	EnvNames []string `json:"env_names,omitempty"`
 	// Unenforced lists the limits that the daemon does not enforce, which its options allowed: "memory", "swap",
-	// "pids", "cpus".
+	// "pids", "cpus", "disk".
 	Unenforced []string `json:"unenforced,omitempty"`
 }
 

@@ -26,7 +26,7 @@ type Config struct {
 	Resolver netip.Addr `json:"resolver,omitzero"`
 	// Prohibited are the IPv4 destinations that the kernel refuses to send to, each one once.
 	Prohibited []netip.Prefix `json:"prohibited,omitempty"`
-	// Held says that descriptor 3 was passed on purpose. The process keeps it until it ends.
+	// Held says that a descriptor after that of the disk was passed on purpose. The process keeps it until it ends.
 	Held bool `json:"held,omitempty"`
 	// User is the user that serves: "name" or "id", optionally with ":group". Empty means root.
 	User string `json:"user,omitempty"`
@@ -47,8 +47,10 @@ type Root struct {
 	Layers []string `json:"layers"`
 	// Scratch is an empty folder of the host. The writable layer is mounted there, invisible to other processes.
 	Scratch string `json:"scratch"`
-	// Size is the size of the writable layer in bytes.
-	Size int64 `json:"size"`
+	// Size is the size of the writable layer in bytes. It is in memory unless OnDisk is set: then DiskFD is a detached
+	// mount of it.
+	Size   int64 `json:"size"`
+	OnDisk bool  `json:"on_disk,omitempty"`
 	// Guest is the host's folder with the guest's program. It is mounted read-only at GuestDir.
 	Guest string `json:"guest"`
 	// Cgroups are the host's folders of the sandbox's control groups. Their names in /sys/fs/cgroup are the keys, with
@@ -67,6 +69,9 @@ type Mount struct {
 	Device    uint64 `json:"device"` // of the file that was checked, as returned by stat(2), like Inode
 	Inode     uint64 `json:"inode"`
 }
+
+// DiskFD is the descriptor of the guest's process that is the writable layer, see Root.
+const DiskFD = 3
 
 // GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it. SocketDir is the
 // mount point, which must exist in that folder, of the folder for sockets.

@@ -94,8 +94,7 @@ func (s sources) close() {
 
 // mount mounts the root file system at Scratch/root.
 func (r Root) mount() error {
-	size := "size=" + strconv.FormatInt(r.Size, 10)
-	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700"); err != nil {
+	if err := r.mountWritable(); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
 	}
 	for _, name := range []string{"empty", "upper", "work", "root"} {
@@ -121,6 +120,17 @@ func (r Root) enter() error {
 		return os.NewSyscallError("unmount the host's root", err)
 	}
 	return os.Chdir("/")
+}
+
+// mountWritable mounts the writable layer at Scratch.
+func (r Root) mountWritable() error {
+	if !r.OnDisk {
+		size := "size=" + strconv.FormatInt(r.Size, 10)
+		return unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700")
+	}
+	disk := mount{"the disk", DiskFD}
+	defer disk.close()
+	return disk.attach(r.Scratch)
 }
 
 // overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as

@@ -143,6 +143,9 @@ func (l Launch) inRoot(s sources) (err error) {
 	if err := l.writeEtc(); err != nil {
 		return err
 	}
+	if err := os.MkdirAll("/dev/shm", 0o755); err != nil { //nolint:gosec // hidden later; a mount's target may be a link to it
+		return &failure{FaultImage, err}
+	}
 	for i, m := range l.Root.Mounts {
 		if err := s.binds[i].makeTarget(m.Container); err != nil {
 			return &failure{FaultMount, fmt.Errorf("mount %s: %w", m.Host, err)}

@@ -33,9 +33,12 @@ func Run(conn io.ReadWriter) error {
 		return err
 	}
 	var keep []int
+	if c.Root != nil && c.Root.OnDisk {
+		keep = append(keep, DiskFD)
+	}
 	if c.Held {
-		keep = []int{held}
-		unix.CloseOnExec(held)
+		keep = append(keep, c.held())
+		unix.CloseOnExec(c.held())
 	}
 	if err := closeInherited(keep...); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
@@ -58,8 +61,13 @@ func Run(conn io.ReadWriter) error {
 	return errors.Join(err, Send(conn, reply))
 }
 
-// held is the descriptor of Config.Held.
-const held = 3
+// held returns the descriptor of Config.Held, which follows that of the disk.
+func (c Config) held() int {
+	if c.Root != nil && c.Root.OnDisk {
+		return DiskFD + 1
+	}
+	return DiskFD
+}
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
 // and keep. A program that does not mark its descriptors passes them on to every process that it starts. Those of this

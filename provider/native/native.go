@@ -1,5 +1,5 @@
-// Package native is the provider that runs sandboxes on Linux without a daemon and without an OCI runtime. It makes the
-// namespaces, mounts and control groups itself, and starts a sandbox in some milliseconds.
+// Package native is the provider that runs sandboxes on Linux without a daemon. It makes the namespaces, mounts and
+// control groups itself, and starts a sandbox in some milliseconds. An OCI runtime can start it instead.
 //
 //	func main() {
 //		native.RunReaper() // first: this process may be a reaper
@@ -12,7 +12,8 @@
 //
 // A sandbox has its own mount, PID, IPC, UTS, network and control group namespaces, a seccomp filter, few
 // capabilities, no new privileges, limits by control groups, and no network. Its root file system is an overlay of the
-// image's layers and a writable layer in memory. SECURITY.md describes what protects the host.
+// image's layers and a writable layer in memory, or on disk if Limits.Disk is large.
+// SECURITY.md describes what protects the host.
 //
 // A sandbox is a folder of mode 0700, <StateDir>/<name>, and control groups fumehood/<name>-<hash>. Both are removed by
 // Close, or, if the process is killed, by its reaper or by Cleanup. Everything else belongs to the sandbox's first
@@ -31,7 +32,7 @@ import (
 const DefaultImage = "python:3.12-slim"
 
 // DefaultDisk is the size of a sandbox's writable layer in bytes, if the memory limit allows it. It is in memory and
-// counts against that limit, so it is at most half of it.
+// counts against that limit, so it is at most half of it. A larger Limits.Disk is on the host's disk.
 const DefaultDisk = 1 << 30
 
 // Options configures a Provider. The zero value is valid and logs nothing.

@@ -274,6 +274,8 @@ func supported(spec fumehood.Spec) error {
 		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
 	case spec.Keep && len(spec.Ports) > 0:
 		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
+	case spec.Limits.Disk == fumehood.NoLimit:
+		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err
@@ -347,14 +349,6 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 
 // loggerOf returns the logger for settings that weaken a sandbox's isolation.
 func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, p.log) }
-
-// diskSize returns the size of the writable layer in bytes.
-func diskSize(limits fumehood.Limits) int64 {
-	if limits.Memory > 0 {
-		return min(DefaultDisk, limits.Memory/2)
-	}
-	return DefaultDisk
-}
 
 func (p *Provider) forget(s *sandbox) {
 	p.mu.Lock()

@@ -63,6 +63,12 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
+	if s.oci != nil && onDisk(limits) {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("a sandbox of a container runtime cannot have a disk limit of this size"),
+			Hint: "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime",
+		}
+	}
 	if s.oci != nil {
 		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
@@ -88,7 +94,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	}
 	s.config = setup.Config{
 		Root: &setup.Root{
-			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: diskSize(limits), Guest: filepath.Dir(s.sb.guest),
+			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: cmp.Or(limits.Disk, memoryDisk(limits)), OnDisk: onDisk(limits), Guest: filepath.Dir(s.sb.guest),
 			Cgroups: s.cgroup.visible(), Mounts: mounts,
 		},
 		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
@@ -148,8 +154,17 @@ func (s *service) build(ctx context.Context) error {
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
+	var disk []*os.File
+	if r := s.config.Root; r.OnDisk {
+		f, derr := makeDisk(ctx, s.sb.folder, r.Size)
+		if derr != nil {
+			return errors.Join(derr, <-limited)
+		}
+		defer f.Close() // the sandbox has it
+		disk = append(disk, f)
+	}
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", held...)
+		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", append(disk, held...)...)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
