@@ -525,6 +525,43 @@ func TestNetwork_frozen(t *testing.T) {
 	gone(t, sb.Info().Name)
 }
 
+// The network of a kept sandbox stays when the process that started it closes the sandbox.
+func TestNetwork_kept(t *testing.T) {
+	t.Parallel()
+	d := newStateDir(t)
+	p := d.keeper(t)
+	needNetwork(t)
+	sb := keep(t, p, fumehood.Spec{Image: debian, Network: bridge})
+	name := sb.Info().Name
+	pid := helperOf(t, sb)
+	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", server, "10.201.0.100", "8000"}, Detach: true}); err != nil {
+		t.Fatal(err)
+	}
+	first, err := sb.Forward(t.Context(), fumehood.Port{Container: 8000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "the server answers", func() bool { return askTCP(first) == "echo" })
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := askTCP(first); got != "" {
+		t.Errorf("after the close: %q", got)
+	}
+	opened := d.open(t, name)
+	if now := helperOf(t, opened); now != pid {
+		t.Errorf("process %d connects the sandbox, before it was %d", now, pid)
+	}
+	second, err := opened.Forward(t.Context(), fumehood.Port{Container: 8000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "the server answers again", func() bool { return askTCP(second) == "echo" })
+	if conn, err := opened.As("tester").Connection(t.Context()); err != nil || strings.Join(conn.Shell, " ") != "fumehood shell "+name+" --user tester" {
+		t.Errorf("%+v, %v", conn, err)
+	}
+}
+
 func TestNetwork_noHelper(t *testing.T) {
 	p := newProvider(t, native.Options{})
 	t.Setenv("PATH", t.TempDir())

@@ -75,9 +75,14 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 		}
 	}
 	s.describe(spec, limits, mounts)
-	s.guests = newGuests(s)
-	s.forwards = forward.New(s.guests.Own, sb.p.log.With("sandbox", sb.name, "service", s.info.Name))
+	s.manageGuests()
 	return s, nil
+}
+
+// manageGuests makes what needs the service's guests.
+func (s *service) manageGuests() {
+	s.guests = newGuests(s)
+	s.forwards = forward.New(s.guests.Own, s.sb.p.log.With("sandbox", s.sb.name, "service", s.info.Name))
 }
 
 // describe fills in what the service is made of.
