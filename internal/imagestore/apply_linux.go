@@ -26,8 +26,9 @@ const (
 	opaqueMarker   = ".wh..wh..opq"
 )
 
-// opaqueAttr is the attribute of a folder that hides the folders of lower layers.
-const opaqueAttr = "trusted.overlay.opaque"
+// opaqueAttrs are the attributes of a folder that hides the folders of lower layers. In a user namespace overlayfs reads
+// the second one.
+var opaqueAttrs = []string{"trusted.overlay.opaque", "user.overlay.opaque"}
 
 // maxAttrs is the maximum size of a file's extended attributes, in bytes. ext4 holds no more, and reports a full disk.
 const maxAttrs = 3500
@@ -184,7 +185,12 @@ func hide(file string) error {
 }
 
 func setOpaque(dir string) error {
-	return whiteoutError(dir, unix.Lsetxattr(dir, opaqueAttr, []byte("y"), 0))
+	for _, name := range opaqueAttrs {
+		if err := unix.Lsetxattr(dir, name, []byte("y"), 0); err != nil {
+			return whiteoutError(dir, err)
+		}
+	}
+	return nil
 }
 
 // whiteoutError returns the error of a system call that made a whiteout or an opaque folder.

@@ -32,6 +32,8 @@ type Config struct {
 	Capabilities uint64 `json:"capabilities"`
 	// Seccomp is the filter of system calls, as instructions of classic BPF (struct sock_filter). Empty allows all.
 	Seccomp []byte `json:"seccomp,omitempty"`
+	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
+	OneUser bool `json:"one_user,omitempty"`
 }
 
 // Root describes a sandbox's file systems.
@@ -48,6 +50,12 @@ type Root struct {
 	// version 2 the empty string.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
+	// UserNamespace reports whether the process is root only in a user namespace. Scratch must be a path that every
+	// user may enter. The kernel must be Linux 6.6 or newer.
+	UserNamespace bool `json:"user_namespace,omitempty"`
+	// Passed reports whether the host sends mounts of Layers, Guest and Mounts after the Config (see Root.Pass): the
+	// process may not access the files.
+	Passed bool `json:"passed,omitempty"`
 }
 
 // Mount is a path of the host that is visible in the sandbox.

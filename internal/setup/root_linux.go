@@ -17,15 +17,19 @@ import (
 type sources struct {
 	guest, proc, sys mount
 	cgroups          map[string]mount // by name
+	devices          map[string]mount // by name; only in a user namespace, which cannot make nodes
 	binds            []mount          // in the order of Root.Mounts
+	layers           []mount          // in the order of Root.Layers; only if the host passed them
 }
 
-// open makes the mounts.
-func (r Root) open() (s sources, err error) {
-	if s.guest, err = clone(r.Guest); err != nil {
-		return s, err
+// open makes the mounts. passed are those that the host has sent.
+func (r Root) open(passed []mount) (s sources, err error) {
+	if r.Passed {
+		s, err = r.unpack(passed)
+	} else {
+		s, err = r.openFiles()
 	}
-	if err := s.guest.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
+	if err != nil {
 		return s, err
 	}
 	// In a user namespace the kernel requires that the host's are still visible.
@@ -43,6 +47,26 @@ func (r Root) open() (s sources, err error) {
 		if err := s.cgroups[name].restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
 			return s, err
 		}
+	}
+	if !r.UserNamespace {
+		return s, nil
+	}
+	s.devices = map[string]mount{}
+	for _, d := range devices {
+		if s.devices[d.name], err = clone("/dev/" + d.name); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// openFiles makes the mounts of the host's files.
+func (r Root) openFiles() (s sources, err error) {
+	if s.guest, err = clone(r.Guest); err != nil {
+		return s, err
+	}
+	if err := s.guest.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
+		return s, err
 	}
 	for _, m := range r.Mounts {
 		bind, err := cloneChecked(m)
@@ -62,16 +86,18 @@ func (r Root) open() (s sources, err error) {
 }
 
 func (s sources) close() {
-	for _, m := range s.cgroups {
-		m.close()
+	for _, group := range []map[string]mount{s.cgroups, s.devices} {
+		for _, m := range group {
+			m.close()
+		}
 	}
-	for _, m := range append(s.binds, s.guest, s.proc, s.sys) {
+	for _, m := range slices.Concat(s.binds, s.layers, []mount{s.guest, s.proc, s.sys}) {
 		m.close()
 	}
 }
 
 // enter mounts the root file system and makes it the root of this process. Afterwards the host's files are gone.
-func (r Root) enter() error {
+func (r Root) enter(s sources) error {
 	size := "size=" + strconv.FormatInt(r.Size, 10)
 	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700"); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
@@ -81,7 +107,7 @@ func (r Root) enter() error {
 			return err
 		}
 	}
-	if err := r.overlay(); err != nil {
+	if err := r.overlay(s.layers); err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(r.Scratch, "root")); err != nil {
@@ -98,7 +124,7 @@ func (r Root) enter() error {
 
 // overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as
 // descriptors: paths may contain separators, and 127 of them do not fit into the options.
-func (r Root) overlay() error {
+func (r Root) overlay(passed []mount) error {
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
@@ -114,6 +140,15 @@ func (r Root) overlay() error {
 		return strconv.Itoa(fd), nil
 	}
 	layers := slices.Clone(r.Layers)
+	for i, m := range passed { // older kernels accept only attached mounts
+		layers[i] = filepath.Join(r.Scratch, "layer"+strconv.Itoa(i))
+		if err := os.Mkdir(layers[i], 0o700); err != nil {
+			return err
+		}
+		if err := m.attach(layers[i]); err != nil {
+			return err
+		}
+	}
 	if len(layers) == 0 {
 		layers = []string{filepath.Join(r.Scratch, "empty")}
 	}
@@ -131,6 +166,9 @@ func (r Root) overlay() error {
 	}
 	n := len(layers)
 	options := "lowerdir=" + strings.Join(names[:n], ":") + ",upperdir=" + names[n] + ",workdir=" + names[n+1]
+	if r.UserNamespace {
+		options += ",userxattr" // others need root on the host
+	}
 	if err := unix.Mount("overlay", filepath.Join(r.Scratch, "root"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount the image's %d layers as an overlay: %w", n, err)
 	}
@@ -147,7 +185,7 @@ var (
 )
 
 // fill mounts everything else in the new root.
-func (r Root) fill(s sources) error {
+func (r Root) fill(s sources, oneUser bool) error {
 	for _, dir := range []string{"/proc", "/sys", "/dev", GuestDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return &failure{FaultImage, err}
@@ -164,7 +202,7 @@ func (r Root) fill(s sources) error {
 			return err
 		}
 	}
-	if err := makeDev(); err != nil {
+	if err := makeDev(s.devices, oneUser); err != nil {
 		return err
 	}
 	if err := attachCgroups(s.cgroups); err != nil {

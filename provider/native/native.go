@@ -43,6 +43,9 @@ type Options struct {
 	// Seccomp is the file of the sandboxes' seccomp profile, in the format of `docker run --security-opt seccomp=FILE`.
 	// Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every system call.
 	Seccomp string
+	// UserNamespace runs each sandbox in a user namespace: root in it has the rights of an unprivileged user on the host.
+	// It needs Linux 6.6, and file systems that can map user ids below CacheDir and below the mounts of specs.
+	UserNamespace bool
 	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -94,6 +95,9 @@ func startIn(group cgroup, cmd *exec.Cmd) error {
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
 			err = setup.ConfineThread(capabilitySet())
+			if err == nil && cmd.SysProcAttr.UidMappings != nil {
+				err = reachProgram(cmd)
+			}
 			if err == nil {
 				err = cmd.Start()
 			}
@@ -112,7 +116,17 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	})
 	defer stop()
 	var reply setup.Reply
+	passing := c.Root != nil && c.Root.Passed
+	if passing { // it may not do it for itself
+		if err := setup.ShareMemory(strconv.Itoa(p.cmd.Process.Pid)); err != nil {
+			return err
+		}
+	}
 	err := setup.Send(p, c)
+	if err == nil && passing {
+		err = p.pass(*c.Root)
+	}
+	ours, failed := errors.AsType[*fumehood.Error](err)
 	if err == nil {
 		err = setup.Receive(p, &reply)
 	}
@@ -121,6 +135,8 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case failed:
+		return ours
 	case err != nil:
 		_ = p.cmd.Process.Kill()
 		<-p.ended

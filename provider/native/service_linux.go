@@ -73,6 +73,9 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
 	}
+	if s.sb.p.opts.UserNamespace {
+		s.config.Root.UserNamespace, s.config.Root.Passed, s.config.Root.Scratch = true, true, scratch
+	}
 	for dir := range image.Volumes {
 		s.config.Volumes = append(s.config.Volumes, dir)
 	}
@@ -102,7 +105,10 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
-	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
+	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
+	if s.sb.p.opts.UserNamespace {
+		inUserNamespace(attributes, idRange(s.sb.folder))
+	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
 	if err := s.cgroup.create(); err != nil {
@@ -111,7 +117,7 @@ func (s *service) build(ctx context.Context) error {
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
-	s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup")
+	s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup")
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
 	}
@@ -134,7 +140,11 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 	}
-	p, err := launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
+	mode := "enter"
+	if s.config.Root.UserNamespace {
+		mode = "enter-user"
+	}
+	p, err := launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
 	}
