@@ -56,6 +56,10 @@ func (r Root) open(passed []mount) (s sources, err error) {
 		if s.devices[d.name], err = clone("/dev/" + d.name); err != nil {
 			return s, err
 		}
+		// The node is the host's. Its mount protects only its mode and owner.
+		if err := s.devices[d.name].restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY); err != nil {
+			return s, err
+		}
 	}
 	return s, nil
 }

@@ -27,7 +27,7 @@ func TestOptions_UserNamespace(t *testing.T) {
 		"stat -c %u:%g /etc/passwd /rw/file /home/tester":                                "0:0\n0:0\n1000:1000",
 		"cat /rw/file; echo of the sandbox > /rw/new":                                    "of the host",
 		"echo x > /dev/null; stat -c %t:%T /dev/null /dev/urandom":                       "1:3\n1:9",
-		"rm -r /home/tester && mkdir /home/tester && ls -A /home/tester":                 "",
+		"rm -r /etc/skel && mkdir /etc/skel && ls -A /etc/skel":                          "",
 		"chown 7:8 /etc/hosts; stat -c %u:%g /etc/hosts":                                 "7:8",
 	} {
 		if got := run(t, sb, script); got != want {
