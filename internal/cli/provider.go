@@ -19,6 +19,9 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	default:
 		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
 	}
+	if a.userns && name != "native" && !a.settings.used["user-namespace"] {
+		return nil, usageError("--user-namespace is for the native provider")
+	}
 	switch name {
 	case "docker":
 		p, err := docker.New(ctx, a.dockerOptions())
@@ -65,7 +68,7 @@ func (a *commandLine) dockerOptions() docker.Options {
 
 func (a *commandLine) nativeOptions() native.Options {
 	return native.Options{
-		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Logger: a.providerLog(),
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, UserNamespace: a.userns, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 		},

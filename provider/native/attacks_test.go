@@ -247,7 +247,7 @@ for p in os.listdir("/proc"):
 // usernsAttacks are further attacks on a sandbox in a user namespace.
 var usernsAttacks = map[string]attack{
 	"its mapping": {`
-for name, text in (("uid_map", "0 0 1"), ("gid_map", "0 0 1"), ("setgroups", "deny"), ("projid_map", "0 0 1")):
+for name, text in (("uid_map", "0 0 1"), ("gid_map", "0 0 1"), ("setgroups", "deny")):
     for p in ("self", "1"): attempt(lambda: open("/proc/%s/%s" % (p, name), "wb", 0).write(text.encode()))
 for f in (os.setresuid, os.setresgid): attempt(f, *[HOST["ids"]] * 3)
 attempt(os.setgroups, [HOST["ids"]])

@@ -46,13 +46,15 @@ var _ fumehood.Provider = (*Provider)(nil)
 
 // Supported returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
 func Supported() error {
-	const op = "make native provider"
 	if os.Geteuid() != 0 {
-		return &fumehood.Error{
-			Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the native provider needs root"),
-			Hint: "run as root, or use the docker provider",
-		}
+		return usernsSupported()
 	}
+	return checkKernel(oldest, "the native provider needs")
+}
+
+// checkKernel returns an ErrUnsupported if the kernel is too old.
+func checkKernel(oldest filter.Kernel, what string) error {
+	const op = "make native provider"
 	kernel, err := kernelVersion()
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
@@ -60,7 +62,7 @@ func Supported() error {
 	if kernel.Major < oldest.Major || kernel.Major == oldest.Major && kernel.Minor < oldest.Minor {
 		return &fumehood.Error{
 			Op: op, Class: fumehood.ErrUnsupported, Hint: "use the docker provider",
-			Err: fmt.Errorf("the native provider needs Linux %d.%d, this is %d.%d", oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
+			Err: fmt.Errorf("%s Linux %d.%d, this is %d.%d", what, oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
 		}
 	}
 	return nil
@@ -108,6 +110,11 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	if p.filter, err = p.seccomp(); err != nil {
 		return nil, err
+	}
+	if opts.UserNamespace {
+		if err := usernsSupported(); err != nil {
+			return nil, err
+		}
 	}
 	if p.store, err = imagestore.Open(filepath.Join(cache, "images"), imagestore.Options{Logger: p.log, Progress: p.progress()}); err != nil {
 		return nil, err
