@@ -65,23 +65,53 @@ func (a *commandLine) cleanup(ctx context.Context, opts provider.CleanupOptions,
 // cleaner cleans up one kind of leftover.
 type cleaner func(context.Context, provider.CleanupOptions) ([]provider.Leftover, error)
 
-// cleanAll cleans up objects of the provider and folders of local sandboxes and sessions. Each cleaner gets
-// those of the given names that it knows; the provider gets the rest.
+// at returns the cleaner of a provider.
+func (a *commandLine) at(name string) cleaner {
+	return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+		return a.cleanOne(ctx, name, opts)
+	}
+}
+
+// cleanAll cleans up objects of the providers and folders of local sandboxes and sessions.
 func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-	at := func(name string) cleaner {
-		return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-			return a.cleanOne(ctx, name, opts)
+	others := []cleaner{a.cleanSessions}
+	for _, other := range []string{"local", "native"} {
+		if other != a.provider && (other != "native" || native.Supported() == nil) {
+			others = append(others, a.at(other))
 		}
 	}
-	folders := []cleaner{a.cleanSessions}
-	if a.provider != "local" {
-		folders = append(folders, at("local"))
+	return cleanWith(ctx, a.main(a.at("docker")), others, opts)
+}
+
+// main returns the cleaner of the provider: for auto that of docker, which has nothing if there is no daemon.
+func (a *commandLine) main(docked cleaner) cleaner {
+	switch a.provider {
+	case "docker":
+		return docked
+	case auto:
+	default:
+		return a.at(a.provider)
 	}
-	if a.provider != "native" && native.Supported() == nil {
-		folders = append(folders, at("native"))
+	return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+		found, err := docked(ctx, opts)
+		if !errors.Is(err, docker.ErrNoDaemon) || native.Supported() != nil {
+			return found, err
+		}
+		if len(opts.Names) > 0 {
+			return nil, &fumehood.Error{
+				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox %s", opts.Names[0]),
+				Hint: "`fumehood cleanup --dry-run` lists all objects; no Docker Engine answers, so it was not looked up there",
+			}
+		}
+		return nil, nil
 	}
-	other, shares := opts, make([]provider.CleanupOptions, len(folders))
-	for i, clean := range folders {
+}
+
+// cleanWith cleans up with several cleaners. Each gets those of the given names that it knows; main gets the rest, and
+// returns an error if it does not know one. Then nothing is removed.
+func cleanWith(ctx context.Context, main cleaner, others []cleaner, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+	rest, shares := opts, make([]provider.CleanupOptions, len(others))
+	for i, clean := range others {
 		all, err := clean(ctx, provider.CleanupOptions{DryRun: true})
 		if err != nil {
 			return nil, err
@@ -90,17 +120,17 @@ func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions
 			return slices.ContainsFunc(all, func(l provider.Leftover) bool { return l.Sandbox == name })
 		}
 		shares[i] = opts
-		shares[i].Names = slices.DeleteFunc(slices.Clone(other.Names), func(name string) bool { return !there(name) })
-		other.Names = slices.DeleteFunc(slices.Clone(other.Names), there)
+		shares[i].Names = slices.DeleteFunc(slices.Clone(rest.Names), func(name string) bool { return !there(name) })
+		rest.Names = slices.DeleteFunc(slices.Clone(rest.Names), there)
 	}
 	var found []provider.Leftover
 	var err error
-	if len(opts.Names) == 0 || len(other.Names) > 0 {
-		if found, err = a.cleanOne(ctx, a.provider, other); err != nil && found == nil && len(other.Names) > 0 {
+	if len(opts.Names) == 0 || len(rest.Names) > 0 {
+		if found, err = main(ctx, rest); err != nil && found == nil && len(rest.Names) > 0 {
 			return nil, err // unknown name: remove nothing
 		}
 	}
-	for i, clean := range folders {
+	for i, clean := range others {
 		if len(opts.Names) == 0 || len(shares[i].Names) > 0 {
 			more, cerr := clean(ctx, shares[i])
 			found, err = append(found, more...), errors.Join(err, cerr)

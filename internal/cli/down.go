@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 func (a *commandLine) newDownCommand() *cobra.Command {
@@ -30,21 +31,11 @@ their names. If one of the names is unknown, nothing is removed.`,
 
 func (a *commandLine) down(ctx context.Context, names []string) error {
 	a.quietly()
-	if a.provider == "docker" { // kept sandboxes of the local provider are only folders
-		found, err := a.cleanOne(ctx, a.provider, provider.CleanupOptions{Names: names, DryRun: true})
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if !slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
-				return &fumehood.Error{
-					Op: "down", Class: fumehood.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, but this machine has a folder of that name", name),
-					Hint: "if the sandbox is not on another daemon, `fumehood cleanup " + name + "` removes the folder",
-				}
-			}
-		}
+	var others []cleaner
+	if a.provider == auto && native.Supported() == nil {
+		others = append(others, a.at("native"))
 	}
-	if _, err := a.cleanOne(ctx, a.provider, provider.CleanupOptions{Names: names}); err != nil {
+	if _, err := cleanWith(ctx, a.main(a.downDocker), others, provider.CleanupOptions{Names: names}); err != nil {
 		return err
 	}
 	slices.Sort(names)
@@ -54,4 +45,23 @@ func (a *commandLine) down(ctx context.Context, names []string) error {
 		}
 	}
 	return nil
+}
+
+// downDocker removes sandboxes from the daemon. A folder alone is not a sandbox of this daemon.
+func (a *commandLine) downDocker(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
+	dry := opts
+	dry.DryRun = true
+	found, err := a.cleanOne(ctx, "docker", dry)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range opts.Names {
+		if !slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == name && l.Kind != "folder" }) {
+			return nil, &fumehood.Error{
+				Op: "down", Class: fumehood.ErrConfig, Err: fmt.Errorf("this daemon has no sandbox %s, but this machine has a folder of that name", name),
+				Hint: "if the sandbox is not on another daemon, `fumehood cleanup " + name + "` removes the folder",
+			}
+		}
+	}
+	return a.cleanOne(ctx, "docker", opts)
 }

@@ -31,8 +31,9 @@ func (a *commandLine) newEvalCommand(runF func(context.Context, *commandLine, ev
 		Use:   "eval TASK",
 		Short: "Run an evaluation: each sample of a task in its own sandbox",
 		Long: `Eval runs the samples of a task file, each in a fresh sandbox, and scores them.
-A folder stands for the task.yaml in it. docs/eval.md describes task files. The
-task chooses the provider, whatever --provider is.
+A folder stands for the task.yaml in it. docs/eval.md describes task files. If
+its environment has the type docker, --provider chooses among the providers that
+run images: auto, docker, native.
 
 Each result is written to the run's folder at once; "fumehood runs" shows and
 exports them. Infrastructure failures are not scored: the attempt is retried if
@@ -128,7 +129,7 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	}
 	out := a.newEvalOutput(o.json)
 	defer out.stop()
-	o.how.Open, o.how.AllowLocal = a.open, a.provider == spec.TypeLocal
+	o.how.Open, o.how.AllowLocal = a.openFor, a.provider == spec.TypeLocal
 	o.how.AllowRead, o.how.AllowUnsafe = o.allow.allowRead, o.allow.allowUnsafe
 	o.how.Building, o.how.Progress, o.how.Recorded, o.how.Logger = a.building, out.progress, out.result, a.log
 	untold := func() bool { return true }

@@ -38,11 +38,11 @@ escapes such as \x1b.`,
 }
 
 func (a *commandLine) logs(ctx context.Context, n named, opts provider.LogOptions) (err error) {
-	p, o, err := a.opener(ctx)
+	o, err := a.holder(ctx, n.name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	defer func() { err = errors.Join(err, o.Close(ctx)) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	to := map[fumehood.Stream]io.WriteCloser{fumehood.Stdout: forPeople(a.Out), fumehood.Stderr: forPeople(a.Err)}

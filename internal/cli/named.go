@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // named selects a service of a named sandbox, and the user that a command acts as. service and user may be empty.
@@ -22,28 +25,79 @@ func (n *named) addUser(flags *pflag.FlagSet) {
 	flags.StringVarP(&n.user, "user", "u", "", "the `user`: name, uid, or either with :group (default: the service's)")
 }
 
-// opener returns the provider. It fails if the provider cannot open sandboxes of other processes.
-func (a *commandLine) opener(ctx context.Context) (fumehood.Provider, provider.Opener, error) {
+// opened is a provider that can open sandboxes of other processes.
+type opened interface {
+	fumehood.Provider
+	provider.Opener
+}
+
+// places returns the providers in which kept sandboxes are looked up, in this order.
+func (a *commandLine) places() []string {
+	switch {
+	case a.provider != auto:
+		return []string{a.provider}
+	case native.Supported() == nil:
+		return []string{"native", "docker"} // native looks into a folder
+	}
+	return []string{"docker"}
+}
+
+// opener opens one of the providers in places. It returns nil if auto includes that provider, but it has no daemon.
+func (a *commandLine) opener(ctx context.Context, place string) (opened, error) {
 	a.quietly()
-	p, err := a.open(ctx, a.provider)
+	p, err := a.open(ctx, place)
+	if errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && native.Supported() == nil {
+		a.log.Debug("there may be more sandboxes in Docker", "error", err)
+		return nil, nil
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	o, ok := p.(provider.Opener)
+	o, ok := p.(opened)
+	if !ok && a.provider == auto {
+		return nil, p.Close(ctx)
+	}
 	if !ok {
-		err := &fumehood.Error{Op: "open sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", a.provider)}
-		return nil, nil, errors.Join(err, p.Close(ctx))
+		err := &fumehood.Error{Op: "open sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", place)}
+		return nil, errors.Join(err, p.Close(ctx))
 	}
-	return p, o, nil
+	return o, nil
+}
+
+// holder opens the provider of a kept sandbox.
+func (a *commandLine) holder(ctx context.Context, name string) (opened, error) {
+	places := a.places()
+	for i, place := range places {
+		o, err := a.opener(ctx, place)
+		switch {
+		case err != nil:
+			return nil, err
+		case o == nil:
+			continue
+		case i == len(places)-1: // it reports an unknown name
+			return o, nil
+		}
+		kept, err := o.Kept(ctx)
+		if err == nil && slices.ContainsFunc(kept, func(k provider.KeptSandbox) bool { return k.Name == name }) {
+			return o, nil
+		}
+		if err := errors.Join(err, o.Close(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	return nil, &fumehood.Error{
+		Op: "open sandbox " + name, Class: fumehood.ErrConfig, Err: errors.New("there is no such kept sandbox"),
+		Hint: "`fumehood ps` lists them; no Docker Engine answers, so it was not looked up there",
+	}
 }
 
 // in opens a named sandbox and calls f with the service.
 func (a *commandLine) in(ctx context.Context, n named, f func(fumehood.Sandbox, fumehood.Service) error) (err error) {
-	p, o, err := a.opener(ctx)
+	o, err := a.holder(ctx, n.name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
+	defer func() { err = errors.Join(err, o.Close(ctx)) }()
 	sb, err := o.Open(ctx, n.name)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"github.com/fumehood/fumehood"
@@ -12,7 +13,10 @@ import (
 	"github.com/fumehood/fumehood/spec"
 )
 
-// open opens the provider with this name.
+// auto is the provider that chooses: docker if an Engine answers, else native.
+const auto = "auto"
+
+// open opens the provider with this name, which may be auto.
 func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider, error) {
 	switch docker.Transport(a.transport) {
 	case "", docker.TransportGuest, docker.TransportEngine:
@@ -23,20 +27,15 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 		return nil, usageError("--user-namespace is for the native provider")
 	}
 	switch name {
+	case auto:
+		return a.openAuto(ctx)
 	case "docker":
-		p, err := docker.New(ctx, a.dockerOptions())
-		if err != nil && ctx.Err() != nil { // we were interrupted: don't blame the daemon
-			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-		}
-		if err != nil {
-			return nil, err
-		}
-		return p, nil
+		return a.openDocker(ctx)
 	case "native":
 		switch {
 		case a.runtime != "" && !a.settings.used["runtime"]:
 			return nil, usageError("--runtime is for containers: the native provider has none")
-		case docker.Transport(a.transport) == docker.TransportEngine && !a.settings.used["transport"]:
+		case a.needsEngine() && !a.settings.used["transport"]:
 			return nil, usageError("--transport engine is for the docker provider")
 		}
 		return native.New(ctx, a.nativeOptions())
@@ -46,12 +45,60 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 		}
 		return local.New(local.Options{Logger: a.providerLog()})
 	}
-	return nil, usageError("--provider %q is not docker, native or local", name)
+	return nil, usageError("--provider %q is not auto, docker, native or local", name)
+}
+
+// needsEngine reports whether only the docker provider can do what the flags say.
+func (a *commandLine) needsEngine() bool {
+	return docker.Transport(a.transport) == docker.TransportEngine
+}
+
+// openAuto opens the docker provider, or the native one if there is no daemon for this user. A daemon that the user has
+// named, but that does not answer, is an error: it may be on another machine.
+func (a *commandLine) openAuto(ctx context.Context) (fumehood.Provider, error) {
+	p, err := a.openDocker(ctx)
+	if !errors.Is(err, docker.ErrNoDaemon) || a.needsEngine() {
+		return p, err
+	}
+	n, nerr := a.open(ctx, "native")
+	if nerr != nil {
+		return nil, errors.Join(err, nerr)
+	}
+	a.providerLog().Info(reason(err) + "; sandboxes run with --provider native")
+	return n, nil
+}
+
+// reason returns an error without its hint.
+func reason(err error) string {
+	if e, ok := errors.AsType[*fumehood.Error](err); ok {
+		return e.Op + ": " + e.Err.Error()
+	}
+	return err.Error()
+}
+
+func (a *commandLine) openDocker(ctx context.Context) (fumehood.Provider, error) {
+	p, err := docker.New(ctx, a.dockerOptions())
+	if err != nil && ctx.Err() != nil { // we were interrupted: don't blame the daemon
+		return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// openFor opens the provider for a file's type. The type docker means a sandbox that is made from an image, which other
+// providers have too.
+func (a *commandLine) openFor(ctx context.Context, fileType string) (fumehood.Provider, error) {
+	if fileType == spec.TypeDocker && a.provider != spec.TypeLocal {
+		return a.open(ctx, a.provider)
+	}
+	return a.open(ctx, fileType)
 }
 
 // actions returns the App that carries out commands.
 func (a *commandLine) actions() *app.App {
-	return &app.App{Open: a.open, AllowLocal: a.provider == spec.TypeLocal, Building: a.building, Logger: a.log}
+	return &app.App{Open: a.openFor, AllowLocal: a.provider == spec.TypeLocal, Building: a.building, Logger: a.log}
 }
 
 // allowed rejects type local in a file unless --provider local is given.

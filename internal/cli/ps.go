@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 func (a *commandLine) newPsCommand() *cobra.Command {
@@ -33,6 +35,7 @@ func (a *commandLine) newPsCommand() *cobra.Command {
 // sandboxJSON describes a named sandbox.
 type sandboxJSON struct {
 	Name     string        `json:"name"`
+	Provider string        `json:"provider"`
 	Created  time.Time     `json:"created"`
 	Expires  *time.Time    `json:"expires"` // null if it stays until removed by name
 	Services []serviceJSON `json:"services"`
@@ -51,20 +54,35 @@ func services(infos []fumehood.ServiceInfo, states map[string]string) []serviceJ
 	return all
 }
 
-func (a *commandLine) ps(ctx context.Context, asJSON bool) (err error) {
-	p, o, err := a.opener(ctx)
-	if err != nil {
-		return err
+// kept lists the kept sandboxes by name.
+func (a *commandLine) kept(ctx context.Context) (all []provider.KeptSandbox, err error) {
+	for _, place := range a.places() {
+		o, err := a.opener(ctx, place)
+		if err != nil {
+			return nil, err
+		}
+		if o == nil {
+			continue
+		}
+		kept, err := o.Kept(ctx)
+		if err := errors.Join(err, o.Close(ctx)); err != nil {
+			return nil, err
+		}
+		all = append(all, kept...)
 	}
-	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	kept, err := o.Kept(ctx)
+	slices.SortStableFunc(all, func(x, y provider.KeptSandbox) int { return strings.Compare(x.Name, y.Name) })
+	return all, nil
+}
+
+func (a *commandLine) ps(ctx context.Context, asJSON bool) error {
+	kept, err := a.kept(ctx)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		all := make([]sandboxJSON, len(kept))
 		for i, k := range kept {
-			all[i] = sandboxJSON{Name: k.Name, Created: k.Created.UTC(), Services: services(k.Services, k.States)}
+			all[i] = sandboxJSON{Name: k.Name, Provider: k.Provider, Created: k.Created.UTC(), Services: services(k.Services, k.States)}
 			if !k.Expires.IsZero() {
 				all[i].Expires = new(k.Expires.UTC())
 			}
@@ -73,14 +91,14 @@ func (a *commandLine) ps(ctx context.Context, asJSON bool) (err error) {
 	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tSERVICE\tSTATE\tIMAGE\tEXPIRES")
+	fmt.Fprintln(w, "NAME\tPROVIDER\tSERVICE\tSTATE\tIMAGE\tEXPIRES")
 	for _, k := range kept {
 		expires := "-"
 		if !k.Expires.IsZero() {
 			expires = k.Expires.UTC().Format(time.RFC3339)
 		}
 		for _, s := range k.Services {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", k.Name, s.Name, k.States[s.Name], s.Image, expires)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", k.Name, k.Provider, s.Name, k.States[s.Name], s.Image, expires)
 		}
 	}
 	if err := w.Flush(); err != nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -132,7 +131,6 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	name := cmp.Or(a.provider, spec.TypeDocker)
 	access := slog.LevelInfo
 	if o.stdio { // its one client knows
 		access = slog.LevelDebug
@@ -142,10 +140,9 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 			a.pulled = func(p docker.Progress) {
 				report(api.Progress{Image: p.Image, Build: p.Build, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 			}
-			return a.open(ctx, name)
+			return a.open(ctx, a.provider)
 		},
-		Provider: name,
-		Version:  programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
+		Local: a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

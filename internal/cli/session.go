@@ -65,8 +65,8 @@ before or after the command is an error.
 
 The output of the setup goes to standard error. The exit code is the command's
 own. If the setup ends before the command starts, a message is printed and the
-exit code is the setup's, or 125 if that is 0. The spec chooses the provider,
-whatever --provider is.
+exit code is the setup's, or 125 if that is 0. If the spec has the type docker,
+--provider chooses among the providers that run images: auto, docker, native.
 
 In --command, --setup and --env, {{static:NAME}} is replaced by
 the path where the command finds NAME of the folder given by --assets.`,

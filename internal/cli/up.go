@@ -70,7 +70,7 @@ func runUp(ctx context.Context, a *commandLine, opts upOptions) error {
 			_, err := fmt.Fprintln(a.Out, info.Name)
 			return err
 		}
-		obj := sandboxJSON{Name: info.Name, Created: began, Services: services(info.Services, nil)}
+		obj := sandboxJSON{Name: info.Name, Provider: info.Provider, Created: began, Services: services(info.Services, nil)}
 		if opts.spec.TTL > 0 {
 			expires := began.Add(opts.spec.TTL)
 			obj.Expires = &expires

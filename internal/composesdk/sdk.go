@@ -50,6 +50,8 @@ type SDK struct {
 	Engine *engine.Client
 	// Found identifies the daemon for another process with the same environment.
 	Found Options
+	// Named reports whether options, a variable or a docker context name the daemon.
+	Named bool
 
 	cli     *command.DockerCli
 	service api.Compose
@@ -94,7 +96,8 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 	if err := cli.Initialize(clientOpts); err != nil {
 		return nil, err
 	}
-	if cli.CurrentContext() == command.DefaultContextName && opts.Host == "" && os.Getenv("DOCKER_HOST") == "" {
+	named := cli.CurrentContext() != command.DefaultContextName || opts.Host != "" || os.Getenv("DOCKER_HOST") != ""
+	if !named {
 		if socket := rootlessSocket(); socket != "" {
 			clientOpts.Hosts = []string{socket}
 			if err := cli.Initialize(clientOpts); err != nil {
@@ -121,7 +124,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 	if found.Context == command.DefaultContextName {
 		found = Options{Host: opts.Host}
 	}
-	return &SDK{Engine: engine.New(api, client.DaemonHost(), opts.Speedup, secret), Found: found, cli: cli, service: service}, nil
+	return &SDK{Engine: engine.New(api, client.DaemonHost(), opts.Speedup, secret), Found: found, Named: named, cli: cli, service: service}, nil
 }
 
 // rootlessSocket returns the address of the rootless daemon's socket, or "" if there is no such socket.

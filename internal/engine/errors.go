@@ -20,13 +20,24 @@ import (
 // unreachable returns the error of a daemon that does not answer.
 func (c *Client) unreachable(err error) error {
 	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to a running one; `fumehood doctor` checks it"
-	if errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "permission denied") {
+	if isDenied(err) {
 		hint = "this user may not use the socket: add the user to its group (usually docker), or run as root"
 	}
 	return &fumehood.Error{
 		Op: "connect to " + c.endpoint, Class: fumehood.ErrUnavailable,
 		Err: plain(err), Hint: hint,
 	}
+}
+
+func isDenied(err error) bool {
+	return errors.Is(err, syscall.EACCES) || strings.Contains(err.Error(), "permission denied")
+}
+
+// IsAbsent reports whether an error of Connect means that nothing listens at the endpoint, or that this user may not
+// connect to it.
+func IsAbsent(err error) bool {
+	_, nothing := errors.AsType[nobody](err)
+	return nothing || err != nil && isDenied(err)
 }
 
 // plain drops the client's advice from a connection error; our error names the endpoint already.

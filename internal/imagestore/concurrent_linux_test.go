@@ -128,7 +128,7 @@ func TestGet_killed(t *testing.T) {
 	start := time.Now()
 	get(t, newStore(t), ref)
 	took := time.Since(start) + 30*time.Millisecond // and the start of a process
-	for range tier.Pick(t, 15, 40, 200) {
+	for range tier.Pick(t, 5, 10, 200) {
 		s := newStore(t)
 		var wg sync.WaitGroup
 		for n := range 4 {

@@ -16,7 +16,6 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/eval"
 	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -167,12 +166,12 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Options {
 	return eval.Options{
 		Open: func(ctx context.Context, name string) (fumehood.Provider, error) {
-			if name != s.opts.Provider {
-				return nil, bad("the task has the provider %s, and this server %s", name, s.opts.Provider)
+			if err := s.serves(name); err != nil {
+				return nil, err
 			}
 			return s.leased(ctx, e.l, nil)
 		},
-		AllowLocal: s.opts.Provider == spec.TypeLocal, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
+		AllowLocal: s.opts.Local, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
 		Runs: o.Runs, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs,
 		MaxSandboxes: o.MaxSandboxes, MaxStarting: o.MaxStarting, Retries: o.Retries, FailFast: o.FailFast, Logger: s.opts.Logger,
 		Building: func(image, step string) {

@@ -245,9 +245,15 @@ type imagesInput struct {
 }
 
 // permitted returns an error for a sandbox that clients may not request.
-func (s *Server) permitted(provider string, spec *fumehood.Spec) error {
-	if provider != "" && provider != s.opts.Provider {
-		return bad("this server has the provider %s, not %q", s.opts.Provider, provider)
+func (s *Server) permitted(ctx context.Context, provider string, spec *fumehood.Spec) error {
+	if provider != "" {
+		p, err := s.provider(ctx)
+		if err != nil {
+			return err
+		}
+		if p.Name() != provider {
+			return bad("this server has the provider %s, not %q", p.Name(), provider)
+		}
 	}
 	if spec.Binary != "" || spec.ConfigFile != "" {
 		return bad("binary and config_file are for programs on the server's machine")
@@ -262,7 +268,7 @@ type sandboxes struct {
 func (s *Server) registerSandboxes() {
 	const one = "/v1/sandboxes/{sandbox}"
 	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, in *createInput) (*output[*api.Sandbox], error) {
-		if err := s.permitted(in.Provider, &in.Body); err != nil {
+		if err := s.permitted(ctx, in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
 		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*held, error) {

@@ -33,8 +33,8 @@ type Options struct {
 	// Open opens the provider, which calls report with the steps of pulls and builds. It is called when the first sandbox
 	// is requested.
 	Open func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error)
-	// Provider is the provider's name. Requests for another one are refused.
-	Provider string
+	// Local reports that the provider is the local one. Sandboxes of files have the type local then, and not docker.
+	Local bool
 	// Version is the version of the program.
 	Version string
 	// Token is the bearer token that every request must have. Empty means that none is needed.

@@ -41,7 +41,7 @@ func serve(t *testing.T, opts Options) *served {
 		t.Fatal(err)
 	}
 	c := &served{t: t, path: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
-	opts.Provider, opts.sessions = "local", filepath.Join(dir, "sessions")
+	opts.Local, opts.sessions = true, filepath.Join(dir, "sessions")
 	opts.Open = func(context.Context, func(api.Progress)) (fumehood.Provider, error) {
 		return local.New(local.Options{StateDir: c.state})
 	}

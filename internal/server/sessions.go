@@ -66,10 +66,10 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 		return nil, err
 	}
 	env.AllowRead, env.AllowUnsafe = o.AllowRead, o.AllowUnsafe
-	switch {
-	case env.Type != s.opts.Provider:
-		return nil, bad("the environment has the type %s, and this server the provider %s", env.Type, s.opts.Provider)
-	case env.Docker.KeepContainerAfterClean:
+	if err := s.serves(env.Type); err != nil {
+		return nil, err
+	}
+	if env.Docker.KeepContainerAfterClean {
 		return nil, bad("docker.keep_container_after_clean: a session of a server keeps no container")
 	}
 	paths := []string{env.Snapshot.ArchiveSaveDir}
@@ -84,6 +84,14 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 		paths = append(paths, folder)
 	}
 	return env, permit.checkPaths(paths)
+}
+
+// serves returns an error if this server has no sandboxes of a file's type.
+func (s *Server) serves(fileType string) error {
+	if (fileType == spec.TypeLocal) != s.opts.Local {
+		return bad("this server has no sandboxes of type %s", fileType)
+	}
+	return nil
 }
 
 // openSession opens a session for a lease.

@@ -160,6 +160,14 @@ type Provider struct {
 
 var _ fumehood.Provider = (*Provider)(nil)
 
+// ErrNoDaemon matches the error of New if there is no daemon for this user: nothing names one (Options, DOCKER_HOST, a
+// docker context), and nothing listens at the default sockets, or this user may not connect to them.
+var ErrNoDaemon = errors.New("there is no Docker daemon")
+
+type noDaemon struct{ error }
+
+func (n noDaemon) Unwrap() []error { return []error{n.error, ErrNoDaemon} }
+
 // New connects to the daemon. If the daemon does not answer, New returns an ErrUnavailable that names the endpoint. The
 // client libraries may write warnings to logrus' standard logger, which the program can configure.
 func New(ctx context.Context, opts Options) (*Provider, error) {
@@ -212,6 +220,8 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	if p.server, err = c.Engine.Connect(ctx); err == nil {
 		err = p.checkEngine(ctx)
+	} else if !c.Named && engine.IsAbsent(err) {
+		err = noDaemon{err}
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guests"
@@ -81,8 +80,8 @@ func (h host) Death(context.Context) guests.Death {
 	if !h.init.over() {
 		return guests.Death{}
 	}
-	status, _ := h.init.cmd.ProcessState.Sys().(unix.WaitStatus)
-	if status.Signaled() && status.Signal() == unix.SIGKILL && h.kills() > 0 && !h.isClosed() {
+	status, _ := h.init.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() && status.Signal() == syscall.SIGKILL && h.kills() > 0 && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
 			Class: fumehood.ErrBroken, Err: errors.New("the sandbox has ended: the out-of-memory killer killed its first process"),
 			Hint: "use less memory, or raise the limit",

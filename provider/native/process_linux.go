@@ -210,10 +210,30 @@ const endWithin = 10 * time.Second
 // joined is a guest of another user, which this process started in a sandbox. Its process waits for it.
 type joined struct{ *process }
 
-// Complaint waits until the guest exits.
+// exitWithin bounds the wait for a guest whose connection is closed. A command of root may have stopped it.
+const exitWithin = time.Second
+
+// Complaint waits until the guest exits. If a command has stopped it, it stays until the sandbox ends.
 func (j joined) Complaint() string {
-	<-j.ended
+	t := time.NewTimer(exitWithin)
+	defer t.Stop()
+	select {
+	case <-j.ended:
+	case <-t.C:
+		_ = j.kill() // its error is that it does not end, which Close of the sandbox reports
+	}
 	return j.process.Complaint()
+}
+
+// child returns the number of the guest itself, which the process that entered the sandbox has started.
+func (j joined) child() (int, error) {
+	pid := j.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(children), " ")
+	return strconv.Atoi(first)
 }
 
 // Wait waits for the guest's exit.
@@ -239,14 +259,14 @@ func (j joined) Ended(ctx context.Context, within time.Duration) (int, error) {
 
 // Stopped reports whether the guest is stopped.
 func (j joined) Stopped(context.Context) (bool, error) {
-	pid := j.cmd.Process.Pid
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for child := range strings.FieldsSeq(string(children)) {
-		var stat []byte
-		if stat, err = os.ReadFile("/proc/" + child + "/stat"); err == nil {
-			_, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
-			return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t"), nil
-		}
+	child, err := j.child()
+	if err != nil {
+		return false, err
 	}
-	return false, err
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+	if err != nil {
+		return false, err
+	}
+	_, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t"), nil
 }

@@ -4,6 +4,7 @@ package native_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -95,6 +96,20 @@ func TestSandbox_bombs(t *testing.T) {
 			}
 			gone(t, sb.Info().Name)
 		})
+	}
+}
+
+// A sandbox whose files in memory leave none for its first process ends by the out-of-memory killer.
+func TestSandbox_outOfMemory(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}})
+	const script = "for i in 1 2 3 4 5 6 7 8; do dd if=/dev/zero of=/dev/shm/$i bs=1M count=10; done; dd if=/dev/zero of=/file bs=1M count=60; tail /dev/zero"
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrBroken) {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

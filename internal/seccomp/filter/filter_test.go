@@ -14,6 +14,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/seccomp"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 // own returns Fumehood's profile.
@@ -166,7 +167,7 @@ func randomProfile(rnd *rand.Rand) string {
 func TestCompile_Random(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	all := values()
-	for i := range 100 {
+	for i := range tier.Pick(t, 10, 20, 200) {
 		profile := randomProfile(rnd)
 		arch := []string{"amd64", "arm64"}[i%2]
 		want := newExpected(t, profile, arch, nil)
