@@ -34,6 +34,8 @@ type Config struct {
 	Seccomp []byte `json:"seccomp,omitempty"`
 	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
 	OneUser bool `json:"one_user,omitempty"`
+	// Processes limits the processes and threads of the user in its user namespace. 0 is no limit.
+	Processes uint64 `json:"processes,omitempty"`
 }
 
 // Root describes a sandbox's file systems.
@@ -100,6 +102,7 @@ const (
 	FaultUser  Fault = "user"  // there is no such user in the image
 	FaultImage Fault = "image" // the image cannot be used
 	FaultMount Fault = "mount" // a mount's source or target cannot be used
+	FaultIDs   Fault = "ids"   // the user namespace has no other user than root
 )
 
 // maxMessage bounds a Config and a Reply in bytes.

@@ -120,6 +120,14 @@ func (c Config) build(passed []mount) (step string, err error) {
 	if err != nil {
 		return "look up the user", err
 	}
+	if c.OneUser && (who.uid != 0 || who.gid != 0) {
+		return "become the user", &failure{FaultIDs, fmt.Errorf("there is only the user root, not %d:%d", who.uid, who.gid)}
+	}
+	if c.Processes > 0 {
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: c.Processes, Max: c.Processes}); err != nil {
+			return "limit the processes", os.NewSyscallError("setrlimit", err)
+		}
+	}
 	if err := c.setEnv(who.home); err != nil {
 		return "set the environment", &failure{FaultImage, err}
 	}

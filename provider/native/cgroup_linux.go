@@ -33,13 +33,16 @@ const (
 // controllers are the controllers of control groups version 1 that sandboxes use, and whether the sandbox sees them.
 var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cpuacct": true, "devices": false, "freezer": false}
 
-// cgroup is a sandbox's control group, in each hierarchy of version 1.
+// cgroup is a sandbox's control group, in each hierarchy of version 1. The zero value is none: its methods do nothing.
 type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns the control group with a name, which need not exist.
+// openCgroup returns the control group with a name, which need not exist. Without root there is none.
 func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
+	if rootless() {
+		return cgroup{}, nil
+	}
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
 		m, err := fs2.NewManager(config, filepath.Join(cgroupRoot, config.Path))
@@ -87,10 +90,18 @@ func allowed() []*devices.Rule {
 }
 
 // create makes the control group, without limits.
-func (c cgroup) create() error { return c.Apply(-1) }
+func (c cgroup) create() error {
+	if c.Manager == nil {
+		return nil
+	}
+	return c.Apply(-1)
+}
 
 // limit sets the limits.
 func (c cgroup) limit() error {
+	if c.Manager == nil {
+		return nil
+	}
 	config, err := c.GetCgroups()
 	if err != nil {
 		return err
@@ -102,6 +113,9 @@ func (c cgroup) limit() error {
 // With version 1 the thread itself moves there: a thread that moves itself takes the kernel some microseconds, but
 // another process up to 12 ms, because the kernel waits for all processors (synchronize_rcu).
 func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err error) {
+	if c.Manager == nil {
+		return func() error { return nil }, nil
+	}
 	paths := c.GetPaths()
 	if path, ok := paths[""]; ok {
 		dir, err := os.Open(path)
@@ -156,6 +170,9 @@ func moveThread(groups map[string]string) error {
 // visible returns the folders that the sandbox sees, by their names in it.
 func (c cgroup) visible() map[string]string {
 	all := map[string]string{}
+	if c.Manager == nil {
+		return all
+	}
 	for name, path := range c.GetPaths() {
 		if name == "" || controllers[name] {
 			all[name] = path
@@ -166,6 +183,9 @@ func (c cgroup) visible() map[string]string {
 
 // ooms returns the number of out-of-memory kills; 0 if it is unknown.
 func (c cgroup) ooms() int {
+	if c.Manager == nil {
+		return 0
+	}
 	n, err := c.OOMKillCount()
 	if err != nil {
 		return 0
@@ -178,6 +198,9 @@ const removeWithin = 10 * time.Second
 
 // remove kills what runs in the control group, and removes it. It may be called again.
 func (c cgroup) remove(ctx context.Context) error {
+	if c.Manager == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, removeWithin)
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

@@ -151,6 +151,8 @@ func classOf(f setup.Fault) error {
 		return fumehood.ErrUserNotFound
 	case setup.FaultImage, setup.FaultMount:
 		return fumehood.ErrConfig
+	case setup.FaultIDs:
+		return fumehood.ErrUnsupported
 	}
 	return fumehood.ErrInfrastructure
 }
@@ -159,6 +161,7 @@ var hints = map[setup.Fault]string{
 	setup.FaultUser:  "name a user of the image, or a number",
 	setup.FaultImage: "use another image",
 	setup.FaultMount: "mount another path",
+	setup.FaultIDs:   "run as root, or the commands as root in the sandbox",
 }
 
 // said returns what a guest wrote to standard error, for an error.

@@ -116,7 +116,11 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 			return nil, err
 		}
 	}
-	if p.store, err = imagestore.Open(filepath.Join(cache, "images"), imagestore.Options{Logger: p.log, Progress: p.progress()}); err != nil {
+	images := "images"
+	if rootless() {
+		images = "images-of-one-owner"
+	}
+	if p.store, err = imagestore.Open(filepath.Join(cache, images), imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}); err != nil {
 		return nil, err
 	}
 	p.guest = sync.OnceValues(func() (string, error) {

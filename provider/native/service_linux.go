@@ -73,8 +73,12 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
 	}
-	if s.sb.p.opts.UserNamespace {
-		s.config.Root.UserNamespace, s.config.Root.Passed, s.config.Root.Scratch = true, true, scratch
+	if s.sb.p.inUserNamespace() {
+		s.config.Root.UserNamespace, s.config.Root.Scratch = true, scratch
+		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
+	}
+	if s.cgroup.Manager == nil && limits.PIDs > 0 {
+		s.config.Processes = uint64(limits.PIDs)
 	}
 	for dir := range image.Volumes {
 		s.config.Volumes = append(s.config.Volumes, dir)
@@ -106,8 +110,8 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
 	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
-	if s.sb.p.opts.UserNamespace {
-		inUserNamespace(attributes, idRange(s.sb.folder))
+	if s.sb.p.inUserNamespace() {
+		mapIDs(attributes, s.sb.folder)
 	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
@@ -152,7 +156,8 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
+	c := s.config
+	c.User, c.Root = user, nil
 	if err := p.configure(ctx, c); err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
@@ -161,6 +166,11 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 
 // freeze suspends all processes, or resumes them.
 func (s *service) freeze(state cgroups.FreezerState) error {
+	if s.cgroup.Manager == nil {
+		return &fumehood.Error{
+			Op: "freeze sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("processes cannot be suspended without control groups"), Hint: "run as root",
+		}
+	}
 	if err := s.cgroup.Freeze(state); err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}

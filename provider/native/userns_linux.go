@@ -40,10 +40,23 @@ func idRange(folder string) int {
 	return firstID + int(sum.Sum64()%n)*idsOfEach //nolint:gosec // below 2^31
 }
 
-// inUserNamespace makes a process start as root of a new user namespace.
-func inUserNamespace(attributes *syscall.SysProcAttr, first int) {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: idsOfEach}}
+// rootless reports whether this process runs without root. Then sandboxes are in user namespaces whose only user is this
+// process's, as root.
+func rootless() bool { return os.Geteuid() != 0 }
+
+// inUserNamespace reports whether sandboxes are in user namespaces.
+func (p *Provider) inUserNamespace() bool { return p.opts.UserNamespace || rootless() }
+
+// mapIDs makes a process start as root of a new user namespace, for the sandbox with a folder.
+func mapIDs(attributes *syscall.SysProcAttr, folder string) {
 	attributes.Cloneflags |= unix.CLONE_NEWUSER
+	if rootless() {
+		attributes.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		attributes.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+		attributes.Credential = &syscall.Credential{NoSetGroups: true}
+		return
+	}
+	ids := []syscall.SysProcIDMap{{HostID: idRange(folder), Size: idsOfEach}}
 	attributes.UidMappings, attributes.GidMappings, attributes.GidMappingsEnableSetgroups = ids, ids, true
 	attributes.Credential = &syscall.Credential{}
 }
