@@ -115,7 +115,7 @@ func (a *commandLine) dockerOptions() docker.Options {
 
 func (a *commandLine) nativeOptions() native.Options {
 	return native.Options{
-		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, UserNamespace: a.userns, Logger: a.providerLog(),
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, UserNamespace: a.userns, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 		},

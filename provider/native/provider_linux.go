@@ -35,7 +35,8 @@ type Provider struct {
 	store    *imagestore.Store
 	filter   []byte // of system calls; nil allows all
 
-	presence presence
+	presence  presence
+	unlimited sync.Once // logs that limits are not enforced
 
 	mu     sync.Mutex
 	closed bool
@@ -278,6 +279,10 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	if err != nil {
 		return nil, err
 	}
+	unenforced, err := p.unenforced(spec)
+	if err != nil {
+		return nil, err
+	}
 	provider.LogLoosened(p.loggerOf(spec), spec)
 	img, err := p.image(ctx, spec)
 	if err != nil {
@@ -300,7 +305,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
+	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest, unenforced: unenforced}
 	s, err := sb.newService(spec, img, mounts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Discard(folder))

@@ -3,13 +3,17 @@
 package native_test
 
 import (
+	"bytes"
 	"errors"
+	"flag"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
@@ -53,6 +57,10 @@ func asUser(t *testing.T, test func(t *testing.T, image func(string) string), im
 			t.Fatal(err)
 		}
 	}
+	probe := filepath.Join(dir, "probe")
+	if err := errors.Join(copyFile(conformance.BuildProbe(t), probe), os.Chmod(probe, 0o755)); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
 	home, program := filepath.Join(dir, "home"), filepath.Join(dir, "program")
 	self, err := os.Executable()
 	if err != nil {
@@ -63,16 +71,45 @@ func asUser(t *testing.T, test func(t *testing.T, image func(string) string), im
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run", "^"+t.Name()+"$")
+	args := []string{"-test.v", "-test.run", "^" + t.Name() + "$"}
+	update := flag.Lookup("update-promises").Value.String() == "true"
+	if update {
+		args = append(args, "-update-promises")
+	}
+	module := []string{"go.mod", "docs/promises.json", "docs/promises.md"} // what the record of promises needs
+	for _, file := range module {
+		to := filepath.Join(home, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), copyFile(filepath.Join("../..", file), to), os.Chown(filepath.Dir(to), stranger, stranger), os.Chown(to, stranger, stranger)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = home
 	cmd.Env = []string{
 		unprivileged + "=" + dir, "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
+		"FUMEHOOD_PROBE=" + probe,
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	for _, file := range module {
+		if !update {
+			break
+		}
+		if err := copyFile(filepath.Join(home, file), filepath.Join("../..", file)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644) //nolint:gosec // files of this repository
 }
 
 func TestProvider_Start_rootless(t *testing.T) {
@@ -102,4 +139,70 @@ func rootlessStart(t *testing.T, image func(string) string) {
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
 	_, err = p.Start(t.Context(), fumehood.Spec{Image: image(busybox), User: "1"})
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
+}
+
+func TestProvider_Start_rootlessLimits(t *testing.T) {
+	t.Parallel()
+	asUser(t, rootlessLimits, busybox)
+}
+
+func rootlessLimits(t *testing.T, image func(string) string) {
+	p := newProvider(t, native.Options{})
+	for _, limits := range []fumehood.Limits{{Memory: 64 << 20}, {CPUs: 1}} {
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: image(busybox), Limits: limits})
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+	}
+	var log bytes.Buffer
+	p = newProvider(t, native.Options{AllowUnenforcedLimits: true, Logger: slog.New(slog.NewTextHandler(&log, nil)), StateDir: filepath.Join(t.TempDir(), "state")})
+	sb := start(t, p, fumehood.Spec{Image: image(busybox), Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
+	if got := strings.Join(sb.Info().Unenforced, " "); got != "memory swap cpus" {
+		t.Errorf("not enforced: %q", got)
+	}
+	if !strings.Contains(log.String(), `limits="memory cpus"`) || !strings.Contains(log.String(), "without control groups") {
+		t.Errorf("the log has %s", log.String())
+	}
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "for i in $(seq 100); do sleep 9 & done"}, Timeout: time.Minute})
+	if err != nil || res.Success() || !strings.Contains(res.Stderr.Text(), "fork") {
+		t.Errorf("there is no limit of processes: %v, %+v: %s", err, res, res.Stderr.Text())
+	}
+	sb = start(t, p, fumehood.Spec{Image: image(busybox), Limits: fumehood.Limits{Memory: 64 << 20}})
+	for name, script := range map[string]string{
+		"one process":    "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null",
+		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1 & done; wait",
+	} {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
+		if err != nil || res.Usage.OOMKills == 0 {
+			t.Errorf("%s: %v, %+v", name, err, res)
+		}
+	}
+	res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "200000000", "/dev/zero"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+func TestProvider_Promises_rootless(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.CI)
+	asUser(t, rootlessPromises, busybox)
+}
+
+func rootlessPromises(t *testing.T, image func(string) string) {
+	program, err := os.ReadFile(conformance.BuildProbe(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProvider(t, native.Options{})
+	exceptions := conformance.NoStop("sandboxes cannot be kept")
+	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
+	conformance.Run(t, conformance.Harness{
+		Column: "native busybox rootless", Probe: "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
+		Start: func(t *testing.T) fumehood.Sandbox {
+			sb := start(t, p, fumehood.Spec{Image: image(busybox)})
+			if err := sb.WriteFile(t.Context(), "/probe", program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			return sb
+		},
+	})
 }

@@ -26,6 +26,8 @@ type sandbox struct {
 	guest    string     // the path of the guest's program
 	services []*service // the default one first
 	ran      atomic.Bool
+
+	unenforced []string // the limits that the kernel does not enforce
 }
 
 var (
@@ -36,7 +38,7 @@ var (
 
 // Info returns a description of the sandbox.
 func (sb *sandbox) Info() fumehood.Info {
-	info := fumehood.Info{Name: sb.name, Provider: sb.p.Name()}
+	info := fumehood.Info{Name: sb.name, Provider: sb.p.Name(), Unenforced: sb.unenforced}
 	for _, s := range sb.services {
 		info.Services = append(info.Services, s.info)
 	}

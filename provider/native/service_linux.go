@@ -30,13 +30,15 @@ type service struct {
 	info   fumehood.ServiceInfo
 	cgroup cgroup
 	config setup.Config // as of the first process
+	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
 
-	init   *process
-	guests *guests.Manager
-	frozen atomic.Bool
-	ooms   atomic.Int64 // the number of out-of-memory kills when the service was removed
+	init    *process
+	guests  *guests.Manager
+	limiter *memoryLimiter // nil with control groups
+	frozen  atomic.Bool
+	ooms    atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
 
 	mu     sync.Mutex
 	closed bool
@@ -52,7 +54,7 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	if err != nil {
 		return nil, err
 	}
-	s := &service{sb: sb, cgroup: group, image: img}
+	s := &service{sb: sb, cgroup: group, image: img, memory: limits.Memory}
 	s.describe(spec, limits, mounts)
 	s.guests = newGuests(s)
 	return s, nil
@@ -131,6 +133,9 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.init.configure(ctx, s.config); err != nil {
 		return err
 	}
+	if s.cgroup.Manager == nil && s.memory > 0 {
+		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
+	}
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
@@ -167,9 +172,7 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 // freeze suspends all processes, or resumes them.
 func (s *service) freeze(state cgroups.FreezerState) error {
 	if s.cgroup.Manager == nil {
-		return &fumehood.Error{
-			Op: "freeze sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("processes cannot be suspended without control groups"), Hint: "run as root",
-		}
+		return errNoFreezer
 	}
 	if err := s.cgroup.Freeze(state); err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
@@ -184,9 +187,15 @@ func (s *service) close(ctx context.Context) error {
 	s.closed = true
 	all := s.joined
 	s.mu.Unlock()
-	s.ooms.Store(int64(s.cgroup.ooms()))
+	if s.cgroup.Manager != nil {
+		s.ooms.Store(int64(s.cgroup.ooms()))
+	}
 	if s.frozen.Swap(false) {
 		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
+	}
+	if s.limiter != nil {
+		s.limiter.close()
+		s.limiter = nil
 	}
 	var errs []error
 	if s.init != nil {
@@ -203,4 +212,17 @@ func (s *service) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
+}
+
+// processes returns the processes that this process has started in the service.
+func (s *service) processes() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []int{s.init.cmd.Process.Pid}
+	for _, p := range s.joined {
+		if !p.over() {
+			all = append(all, p.cmd.Process.Pid)
+		}
+	}
+	return all
 }
