@@ -38,10 +38,10 @@ type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns the control group with a name, which need not exist. Without root there is none.
+// openCgroup returns the control group with a name, which need not exist. Without root there may be none.
 func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	if rootless() {
-		return cgroup{}, nil
+		return openDelegated(name, limits)
 	}
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -60,6 +60,54 @@ func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	}
 	m, err = fs.NewManager(config, paths)
 	return cgroup{m}, err
+}
+
+// openDelegated is openCgroup without root. The groups are below this process's own ones, in the hierarchies of version 1
+// in which its user may make them. If there are none, the result is the zero value.
+func openDelegated(name string, limits fumehood.Limits) (cgroup, error) {
+	paths := map[string]string{}
+	for controller, own := range delegated() {
+		paths[controller] = filepath.Join(own, cgroupParent, name)
+	}
+	if len(paths) == 0 {
+		return cgroup{}, nil
+	}
+	r := resources(limits)
+	r.SkipDevices = true // needs root
+	if paths["memory"] == "" {
+		r.Memory, r.MemorySwap = 0, 0
+	}
+	if paths["cpu"] == "" {
+		r.CpuPeriod, r.CpuQuota = 0, 0
+	}
+	if paths["pids"] == "" {
+		r.PidsLimit = nil
+	}
+	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: r, Rootless: true}, paths)
+	return cgroup{m}, err
+}
+
+// delegated returns this process's own control groups of version 1 in which its user may make others, by controller.
+func delegated() map[string]string {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return nil
+	}
+	own, err := ownGroups()
+	if err != nil {
+		return nil
+	}
+	found := map[string]string{}
+	for controller, path := range own {
+		if controller != "devices" && unix.Access(path, unix.W_OK) == nil && unix.Access(filepath.Join(path, "tasks"), unix.W_OK) == nil {
+			found[controller] = path
+		}
+	}
+	return found
+}
+
+// has reports whether the sandbox has a control group of a controller.
+func (c cgroup) has(controller string) bool {
+	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
 }
 
 // resources returns the limits in the form of the control groups.
@@ -125,9 +173,13 @@ func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err 
 		attributes.UseCgroupFD, attributes.CgroupFD = true, int(dir.Fd())
 		return dir.Close, nil
 	}
-	homes, err := ownGroups()
+	own, err := ownGroups()
 	if err != nil {
 		return nil, err
+	}
+	homes := map[string]string{}
+	for controller := range paths {
+		homes[controller] = own[controller]
 	}
 	leave = func() error { return moveThread(homes) }
 	if err := moveThread(paths); err != nil {

@@ -27,7 +27,7 @@ func newGuests(s *service) *guests.Manager {
 		Host: host{s}, Sandbox: s.sb.name, User: s.config.User, Serves: true, ID: s.sb.folder, Within: startWithin,
 		Look:    func(_ context.Context, err error) error { return err },
 		Trusted: func(context.Context) error { return nil }, // nothing in the sandbox can replace the guest
-		Sockets: none, NoSockets: func(error) {}, Ran: &s.sb.ran, CountsOOMs: s.cgroup.Manager == nil, Log: s.sb.p.log.With("sandbox", s.sb.name),
+		Sockets: none, NoSockets: func(error) {}, Ran: &s.sb.ran, CountsOOMs: !s.cgroup.has("memory"), Log: s.sb.p.log.With("sandbox", s.sb.name),
 	})
 }
 

@@ -16,14 +16,19 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 	if !rootless() {
 		return nil, nil
 	}
-	limits := spec.Limits.WithDefaults()
+	limits, groups := spec.Limits.WithDefaults(), delegated()
 	var all, named []string
 	for _, l := range []struct {
 		name       string
+		controller string
 		set, asked bool
 	}{
-		{"memory", limits.Memory > 0, spec.Limits.Memory > 0}, {"swap", limits.Memory > 0, false}, {"cpus", limits.CPUs > 0, spec.Limits.CPUs > 0},
+		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0}, {"swap", "memory", limits.Memory > 0, false},
+		{"cpus", "cpu", limits.CPUs > 0, spec.Limits.CPUs > 0},
 	} {
+		if groups[l.controller] != "" {
+			continue
+		}
 		if l.set {
 			all = append(all, l.name)
 		}

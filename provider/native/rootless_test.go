@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
@@ -30,6 +34,12 @@ const stranger = 54321
 // asUser runs this test as a user without rights, in a process of its own that calls test with a function that returns
 // the reference of an image. Only the images named are there.
 func asUser(t *testing.T, test func(t *testing.T, image func(string) string), images ...string) {
+	t.Helper()
+	asUserIn(t, nil, test, images...)
+}
+
+// asUserIn is asUser with control groups that the user has, which groups makes.
+func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *testing.T, image func(string) string), images ...string) {
 	t.Helper()
 	if dir := os.Getenv(unprivileged); dir != "" {
 		test(t, func(name string) string { return "docker-archive:" + filepath.Join(dir, filepath.Base(name)) + ".tar" })
@@ -89,7 +99,13 @@ func asUser(t *testing.T, test func(t *testing.T, image func(string) string), im
 		unprivileged + "=" + dir, "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
 		"FUMEHOOD_PROBE=" + probe,
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	if groups == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	} else {
+		enter := "for d in " + strings.Join(groups(t), " ") + "; do echo $$ > $d/cgroup.procs; done; "
+		enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
 		t.Errorf("%v\n%s", err, out)
@@ -181,6 +197,64 @@ func rootlessLimits(t *testing.T, image func(string) string) {
 	}
 }
 
+// Control groups that root has handed over by chown enforce the limits.
+func TestProvider_Start_rootlessCgroups(t *testing.T) {
+	t.Parallel()
+	asUserIn(t, ownedGroups, rootlessCgroups, busybox)
+}
+
+// ownedGroups makes control groups that belong to the stranger.
+func ownedGroups(t *testing.T) (all []string) {
+	for _, controller := range []string{"memory", "pids", "cpu", "freezer"} {
+		own, err := cgroups.GetOwnCgroupPath(controller)
+		if err != nil {
+			tier.Missing(t, tier.CI, err)
+		}
+		dir, err := os.MkdirTemp(own, "fumehood-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(os.Remove(dir+"/fumehood"), os.Remove(dir)); err != nil {
+				t.Error(err)
+			}
+		})
+		files, err := filepath.Glob(dir + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range append(files, dir) {
+			if err := os.Chown(f, stranger, stranger); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, dir)
+	}
+	return all
+}
+
+func rootlessCgroups(t *testing.T, image func(string) string) {
+	p := newProvider(t, native.Options{})
+	sb := start(t, p, fumehood.Spec{Image: image(busybox), Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
+	if got := sb.Info().Unenforced; len(got) > 0 {
+		t.Errorf("not enforced: %v", got)
+	}
+	if got := run(t, sb, "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes pids/pids.max cpu/cpu.cfs_quota_us"); got != "67108864\n60\n100000" {
+		t.Errorf("got %q", got)
+	}
+	thaw, err := sb.Freeze(t.Context())
+	if err == nil {
+		err = thaw(t.Context())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "200000000", "/dev/zero"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
 func TestProvider_Promises_rootless(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.CI)
@@ -195,6 +269,7 @@ func rootlessPromises(t *testing.T, image func(string) string) {
 	p := newProvider(t, native.Options{})
 	exceptions := conformance.NoStop("sandboxes cannot be kept")
 	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
+	maps.Copy(exceptions, oneUser())
 	conformance.Run(t, conformance.Harness{
 		Column: "native busybox rootless", Probe: "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
 		Start: func(t *testing.T) fumehood.Sandbox {
@@ -205,4 +280,37 @@ func rootlessPromises(t *testing.T, image func(string) string) {
 			return sb
 		},
 	})
+}
+
+// oneUser returns the exceptions of sandboxes whose only user is root.
+func oneUser() map[string]conformance.Exception {
+	all := map[string]conformance.Exception{}
+	refused := conformance.Exception{Reason: "root is the only user; ErrUnsupported", Check: func(t *testing.T, c *conformance.Case) {
+		cmd := c.Probe("exit", "0")
+		cmd.User = "1"
+		_, err := c.Sandbox.Exec(t.Context(), cmd)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+		as := c.Sandbox.As("1")
+		_, err = as.Stat(t.Context(), c.Dir)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+		conformance.WantError(t, as.WriteFile(t.Context(), c.Path("new"), nil, fumehood.WriteOptions{}), fumehood.ErrUnsupported)
+	}}
+	for _, name := range []string{
+		"exec/commands run as a named user", "exec/commands run as a numeric user", "exec/commands run as any UID and GID",
+		"rlimits/processes of a user are limited", "users/As sets the commands' default user", "users/As sets the owner of new files",
+		"users/As enforces the user's permissions", "users/walk continues past unreadable directories",
+	} {
+		all[name] = refused
+	}
+	for _, name := range []string{"users/file gets the named owner if permitted", "users/chown changes trees but no link targets"} {
+		all[name] = conformance.Exception{Reason: "all files belong to root; an error", Check: func(t *testing.T, c *conformance.Case) {
+			if err := c.Sandbox.Chown(t.Context(), c.Path("here"), "1:1"); err == nil {
+				t.Error("a file got an owner that does not exist")
+			}
+			if got := run(t, c.Sandbox, "stat -c %u:%g "+c.Path("here")); got != "0:0" {
+				t.Errorf("the owner is %s", got)
+			}
+		}}
+	}
+	return all
 }

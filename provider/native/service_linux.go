@@ -79,7 +79,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		s.config.Root.UserNamespace, s.config.Root.Scratch = true, scratch
 		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
 	}
-	if s.cgroup.Manager == nil && limits.PIDs > 0 {
+	if !s.cgroup.has("pids") && limits.PIDs > 0 {
 		s.config.Processes = uint64(limits.PIDs)
 	}
 	for dir := range image.Volumes {
@@ -133,7 +133,7 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.init.configure(ctx, s.config); err != nil {
 		return err
 	}
-	if s.cgroup.Manager == nil && s.memory > 0 {
+	if !s.cgroup.has("memory") && s.memory > 0 {
 		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
 	}
 	if err := s.guests.Attach(ctx); err != nil {
@@ -171,7 +171,7 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 
 // freeze suspends all processes, or resumes them.
 func (s *service) freeze(state cgroups.FreezerState) error {
-	if s.cgroup.Manager == nil {
+	if !s.cgroup.has("freezer") {
 		return errNoFreezer
 	}
 	if err := s.cgroup.Freeze(state); err != nil {
@@ -187,7 +187,7 @@ func (s *service) close(ctx context.Context) error {
 	s.closed = true
 	all := s.joined
 	s.mu.Unlock()
-	if s.cgroup.Manager != nil {
+	if s.cgroup.has("memory") {
 		s.ooms.Store(int64(s.cgroup.ooms()))
 	}
 	if s.frozen.Swap(false) {
