@@ -24,7 +24,7 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
 	}
 	if a.userns && name != "native" && !a.settings.used["user-namespace"] {
-		return nil, usageError("--user-namespace is for the native provider")
+		return nil, usageError("--user-namespace is for the native provider: add --provider native")
 	}
 	switch name {
 	case auto:
