@@ -13,9 +13,9 @@ LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 export FUMEHOOD_TIER
 
 .DEFAULT_GOAL := help
-.PHONY: help build guest demo check test test-cheats test-all test-all-tests test-all-load test-all-promises test-all-fuzz \
-	test-all-schema test-all-mutants \
-	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images release leftovers clean \
+.PHONY: help build guest demo check test test-native test-cheats test-all test-all-tests test-all-load test-all-promises \
+	test-all-fuzz test-all-schema test-all-mutants \
+	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images archives release leftovers clean \
 	test-client check-python test-python test-adapters lock-python wheel test-wheel test-schema \
 	compare bench-adapters
 
@@ -43,6 +43,11 @@ test: images guest ## test everything against a Docker Engine: before a push
 	@$(GO) build ./... && $(GO) build -race ./... # otherwise tests that build programs would wait for these builds
 	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 30m ./provider/docker ./...
 	@$(MAKE) --no-print-directory test-client
+
+test-native: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
+test-native: archives build ## run the tests that need no Docker, then the demo, where Docker is not installed: as root on Linux
+	@scripts/without-docker $(TEST) -short ./...
+	@scripts/without-docker $(MAKE) --no-print-directory demo
 
 test-all: ## run everything, in parts that also run alone: after a change of guest, wire, engine, cleanup or Compose
 	@GO=$(GO) scripts/test-all
@@ -150,6 +155,9 @@ docker: ## make sure that a Docker Engine is running
 
 images: docker ## build the test images, if they do not exist
 	@GO=$(GO) scripts/test-images
+
+archives: ## make the test images without a Docker Engine, if they do not exist
+	@GO=$(GO) scripts/test-images --archives
 
 release: ## make the tag VERSION with the built guests, and programs in dist
 	@scripts/release tag $(VERSION)

@@ -22,6 +22,14 @@ type ImageBuilder interface {
 	RemoveImage(ctx context.Context, image Image) error
 }
 
+// ImageLoader is an optional interface of a Provider with images of its own.
+type ImageLoader interface {
+	// LoadImages adds the images of a file under their names in it, as `docker load` does: an archive of `docker save`,
+	// an OCI archive, or a folder with an OCI layout. It returns ID and Tags of each. A file without names is an
+	// ErrConfig. The results are complete even if there is an error.
+	LoadImages(ctx context.Context, file string) ([]Image, error)
+}
+
 // ImageBuild describes an image to build. Context, Dockerfile and Mark are required.
 type ImageBuild struct {
 	// Tags are the names of the image. A tag of another image moves to it. Without tags, the image has no name and

@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // ownersFile is the variable with the path of a file. Each fumehood that a test starts records its identity there. The
@@ -28,6 +29,7 @@ const ownersFile = "FUMEHOOD_TEST_OWNERS"
 // TestMain makes this test binary act as fumehood when it is started under that name.
 func TestMain(m *testing.M) {
 	docker.RunReaper()
+	native.RunReaper()
 	testscript.Main(m, map[string]func(){"fumehood": func() {
 		if err := signOwners(os.Getenv(ownersFile)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -141,7 +143,7 @@ func objectsOf(ctx context.Context, e *engine.Client, dir string) ([]engine.Obje
 // leftovers returns what is left of everything started with dir, and removes it from the daemon.
 func leftovers(ctx context.Context, dir string) ([]string, error) {
 	var left []string
-	folders, err := filepath.Glob(filepath.Join(dir, "state", "fumehood", "local", "*"))
+	folders, err := filepath.Glob(filepath.Join(dir, "state", "fumehood", "[ln]*", "*")) // local, native
 	if err != nil {
 		return nil, err
 	}

@@ -36,11 +36,15 @@ func (p *pullProgress) report(ev docker.Progress) {
 		p.tell("building %s: %s", ev.Image, ev.Status)
 		return
 	}
+	doing := "pulling"
+	if ev.Status == "Unpacking" || ev.Status == "Exporting" { // the native provider reads files and the Engine's images too
+		doing = "unpacking"
+	}
 	im := p.images[ev.Image]
 	if im == nil {
 		im = &pull{last: p.now(), layers: map[string]docker.Progress{}}
 		p.images[ev.Image] = im
-		p.tell("pulling %s", ev.Image)
+		p.tell("%s %s", doing, ev.Image)
 	}
 	if ev.Layer != "" && ev.Total > 0 {
 		im.layers[ev.Layer] = ev
@@ -53,5 +57,5 @@ func (p *pullProgress) report(ev docker.Progress) {
 	for _, l := range im.layers {
 		current, total = current+l.Current, total+l.Total
 	}
-	p.tell("pulling %s: %s of %s so far", ev.Image, spec.FormatSize(current), spec.FormatSize(total))
+	p.tell("%s %s: %s of %s so far", doing, ev.Image, spec.FormatSize(current), spec.FormatSize(total))
 }

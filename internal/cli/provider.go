@@ -32,10 +32,7 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	case "docker":
 		return a.openDocker(ctx)
 	case "native":
-		switch {
-		case a.runtime != "" && !a.settings.used["runtime"]:
-			return nil, usageError("--runtime is for containers: the native provider has none")
-		case a.needsEngine() && !a.settings.used["transport"]:
+		if a.needsEngine() && !a.settings.used["transport"] {
 			return nil, usageError("--transport engine is for the docker provider")
 		}
 		return native.New(ctx, a.nativeOptions())
@@ -115,7 +112,15 @@ func (a *commandLine) dockerOptions() docker.Options {
 
 func (a *commandLine) nativeOptions() native.Options {
 	return native.Options{
-		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, UserNamespace: a.userns, AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(),
+		Builder: func(ctx context.Context) (native.Builder, error) {
+			p, err := docker.New(ctx, a.dockerOptions())
+			if err != nil {
+				return nil, err
+			}
+			return p, nil
+		},
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, UserNamespace: a.userns,
+		AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 		},

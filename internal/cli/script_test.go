@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // TestScript runs the scripts in testdata/script with the real program. Scripts that need a Docker Engine begin with a
@@ -38,6 +41,15 @@ func TestScript(t *testing.T) {
 				return err == nil, nil
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "native":
+				if native.Supported() != nil {
+					return false, nil
+				}
+				_, err := os.Stat(filepath.Join(testimages.Dir(), "busybox.tar"))
+				if err != nil && os.Getenv(tier.Variable) != "" {
+					return false, err
+				}
+				return err == nil, nil
 			}
 			return false, fmt.Errorf("there is no condition %q", name)
 		},
@@ -56,6 +68,7 @@ func setUp(env *testscript.Env) error {
 			env.Vars = append(env.Vars, kv)
 		}
 	}
+	env.Vars = append(env.Vars, "IMAGES="+testimages.Dir())
 	env.Defer(func() {
 		left, err := leftovers(context.Background(), env.WorkDir)
 		if err != nil || len(left) > 0 {

@@ -144,13 +144,22 @@ func pollable(stdin, stdout, null *os.File) (io.ReadWriteCloser, error) {
 		}
 		unix.CloseOnExec(fd)
 	}
-	if sameSocket(in, out) {
-		if err := wire.Control(null, func(fd int) error { return unix.Dup3(fd, out, unix.O_CLOEXEC) }); err != nil {
-			return nil, err // otherwise the socket would stay open when the connection has ended
+	same, moved := sameSocket(in, out), -1
+	if !same {
+		// Go's poller has standard output already if it was non-blocking before, and accepts a descriptor only once.
+		var err error
+		if moved, err = unix.FcntlInt(uintptr(out), unix.F_DUPFD_CLOEXEC, 0); err != nil { //nolint:gosec // not negative
+			return nil, err
 		}
+	}
+	// Otherwise the connection would stay open when it has ended.
+	if err := wire.Control(null, func(fd int) error { return unix.Dup3(fd, out, unix.O_CLOEXEC) }); err != nil {
+		return nil, err
+	}
+	if same {
 		return wire.NewSocket(in)
 	}
-	return stdio{os.NewFile(uintptr(in), "stdin"), os.NewFile(uintptr(out), "stdout")}, nil
+	return stdio{os.NewFile(uintptr(in), "stdin"), os.NewFile(uintptr(moved), "stdout")}, nil //nolint:gosec // not negative
 }
 
 // sameSocket reports whether two file descriptors are of the same unix socket.

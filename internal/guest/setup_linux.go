@@ -7,14 +7,14 @@ import (
 	"github.com/fumehood/fumehood/internal/setup"
 )
 
-// setUp builds a sandbox around this process, or joins one, and serves in it.
-func setUp(stdin, stdout, stderr *os.File) int {
+// setUp builds a sandbox around this process, or joins one, and serves in it. Program is the guest's path there.
+func setUp(program string, stdin, stdout, stderr *os.File) int {
 	if err := setup.Run(stdin); err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: set up the sandbox: "+err.Error()+"\n")
 		return 1
 	}
 	contained.Store(true)
-	return serve(setup.GuestDir+"/"+setup.Guest, stdin, stdout, stderr)
+	return serve(program, stdin, stdout, stderr)
 }
 
 // enter starts another guest in a sandbox, and returns its exit code.
@@ -26,6 +26,16 @@ func enter(mode string, stderr *os.File) int {
 	code, err := join()
 	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: enter the sandbox: "+err.Error()+"\n")
+		return 1
+	}
+	return code
+}
+
+// supervise lets an OCI runtime start a guest, and returns the guest's exit code.
+func supervise(stdin, stderr *os.File) int {
+	code, err := setup.Supervise(stdin)
+	if err != nil {
+		_, _ = io.WriteString(stderr, "fumehood-guest: start by a runtime: "+err.Error()+"\n")
 		return 1
 	}
 	return code

@@ -39,6 +39,7 @@ type host struct {
 
 var (
 	_ Host      = (*host)(nil)
+	_ Relayer   = (*host)(nil)
 	_ Empowerer = (*host)(nil)
 )
 

@@ -21,13 +21,17 @@ type Host interface {
 	// Exec starts a guest as a user. The user has the form that the provider resolves: "name" or "id", optionally with
 	// ":group".
 	Exec(ctx context.Context, user string) (Exec, error)
-	// Relay connects to the abstract unix socket with the given name, through a program run by the service's own user.
-	Relay(ctx context.Context, name string) (Exec, error)
 	// State returns what has happened to the service. It waits up to within until the state satisfies the condition; a
 	// nil condition does not wait. It works even if ctx is canceled.
 	State(ctx context.Context, within time.Duration, satisfies func(State) bool) State
 	// Death returns why the service is unavailable; zero if it is alive or the reason is unknown.
 	Death(ctx context.Context) Death
+}
+
+// Relayer is a Host that reaches resident guests also without a folder for sockets.
+type Relayer interface {
+	// Relay connects to the abstract unix socket with the given name, through a program run by the service's own user.
+	Relay(ctx context.Context, name string) (Exec, error)
 }
 
 // Empowerer is a Host whose Exec may start root without capabilities if the service's user is not root.

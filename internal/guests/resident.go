@@ -20,7 +20,7 @@ import (
 // it starts it. Other users that have detached commands have residents too.
 //
 // Later processes connect to a unix socket of the resident: on the same machine to the published one, see publish,
-// otherwise by a relay in the sandbox to an abstract one. Each side proves to the other that it knows the sandbox's
+// otherwise, if the Host is a Relayer, by a relay in the sandbox to an abstract one. Each side proves to the other that it knows the sandbox's
 // key. A process that can read the key can run commands in the sandbox anyway. Code in the sandbox cannot read it. The
 // relay, which code in the sandbox could tamper with, never sees it.
 
@@ -80,12 +80,22 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 
 // find connects to a user's resident guest. It returns errNobody if no guest exists.
 func (m *Manager) find(ctx context.Context, user string) (*guest, error) {
-	g, err := m.direct(ctx, user)
+	relayer, ok := m.cfg.Host.(Relayer)
+	if !ok {
+		g, err := m.direct(ctx, user)
+		if errors.Is(err, errNobody) && m.cfg.Serves && user == "" { // the main process has ended, or is about to
+			m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
+		}
+		return g, err
+	}
+	within, cancel := context.WithTimeoutCause(ctx, directWithin, Slow(directWithin))
+	defer cancel()
+	g, err := m.direct(within, user)
 	if err == nil {
 		return g, nil
 	}
 	m.cfg.Log.Debug("a resident guest is reached through the daemon only", "user", user, "error", err)
-	return m.relayed(ctx, user)
+	return m.relayed(ctx, relayer, user)
 }
 
 // greet makes sure that a resident guest answers.
@@ -103,9 +113,9 @@ func (m *Manager) greet(ctx context.Context, met *client.Guest) (*guest, error) 
 }
 
 // relayed connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
-func (m *Manager) relayed(ctx context.Context, user string) (*guest, error) {
+func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*guest, error) {
 	name, secret := m.residence(user)
-	rw, err := m.cfg.Host.Relay(ctx, name)
+	rw, err := relayer.Relay(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/wire/client"
@@ -55,24 +56,25 @@ func (m *Manager) publish(ctx context.Context, g *client.Guest, user string) err
 	return nil
 }
 
-// directWithin bounds the connection to a published socket, after which the Host is used. A guest answers within a few
+// directWithin bounds the connection to a published socket, after which a relay is used. A guest answers within a few
 // milliseconds, unless it is paused.
 const directWithin = 2 * time.Second
 
-// direct connects to a user's resident guest by its published socket.
+// direct connects to a user's resident guest by its published socket. It returns errNobody if no guest listens there.
 func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil, errNobody
 	}
 	name, secret := m.residence(user)
-	ctx, cancel := context.WithTimeoutCause(ctx, directWithin, Slow(directWithin))
-	defer cancel()
 	var conn net.Conn
 	err := in(folder, name, func(address string) (err error) {
-		conn, err = new(net.Dialer).DialContext(ctx, "unix", address)
+		conn, err = dial(ctx, address)
 		return err
 	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, errNobody
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +85,24 @@ func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 	}
 	return m.greet(ctx, met)
 }
+
+// dial connects to a unix socket. It waits for a place in the backlog, which code in the sandbox may have filled.
+func dial(ctx context.Context, address string) (net.Conn, error) {
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", address)
+		if !errors.Is(err, syscall.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-time.After(backlogPause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// backlogPause is the pause between attempts to connect to a socket whose backlog is full.
+const backlogPause = 5 * time.Millisecond
 
 // in calls f with an address of a socket in a folder. A socket's address is limited to 108 bytes (unix(7)), and a
 // folder's path may be longer.

@@ -32,10 +32,10 @@ type Removed struct {
 }
 
 // Cleanup removes all images that are not in use, the layers that no other image has, and what killed processes left.
-// An image is in use while a process has it open, or if inUse, which may be nil, is true for its ID. With dryRun
-// nothing is removed. The results are complete even if there is an error.
-func (s *Store) Cleanup(ctx context.Context, inUse func(id string) bool, dryRun bool) ([]Removed, error) {
-	c := &cleaner{s: s, inUse: inUse, dryRun: dryRun, layers: map[string][]string{}, gone: map[string]bool{}}
+// An image is in use while a process has it open, or while it is kept for a folder. With dryRun nothing is removed. The
+// results are complete even if there is an error.
+func (s *Store) Cleanup(ctx context.Context, dryRun bool) ([]Removed, error) {
+	c := &cleaner{s: s, dryRun: dryRun, layers: map[string][]string{}, gone: map[string]bool{}}
 	for _, step := range []func(context.Context) error{c.images, c.refs, c.unusedLayers, c.leftovers, c.locks} {
 		if err := step(ctx); err != nil {
 			return c.removed, s.translate(ctx, "clean up image store", err)
@@ -47,7 +47,6 @@ func (s *Store) Cleanup(ctx context.Context, inUse func(id string) bool, dryRun 
 // cleaner is the state of a cleanup.
 type cleaner struct {
 	s       *Store
-	inUse   func(id string) bool
 	dryRun  bool
 	layers  map[string][]string // of the images read so far
 	gone    map[string]bool     // images that are removed, also in a dry run
@@ -95,14 +94,13 @@ func (c *cleaner) images(ctx context.Context) error {
 		return err
 	}
 	return c.each(ctx, imagesDir, func(hex string) error {
-		id := "sha256:" + hex
-		if c.inUse != nil && c.inUse(id) {
-			return nil
-		}
 		return c.locked(imageLock+hex, func() error {
+			if kept, err := c.kept(ctx, hex); kept || err != nil {
+				return err
+			}
 			slices.Sort(names[hex])
 			c.gone[hex] = true
-			c.removed = append(c.removed, Removed{Kind: KindImage, ID: id, Refs: slices.Compact(names[hex])})
+			c.removed = append(c.removed, Removed{Kind: KindImage, ID: "sha256:" + hex, Refs: slices.Compact(names[hex])})
 			if c.dryRun {
 				return nil
 			}

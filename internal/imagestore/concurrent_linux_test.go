@@ -161,7 +161,7 @@ func TestGet_killed(t *testing.T) {
 		}
 		wg.Wait()
 		get(t, s, ref).Close()
-		if _, err := s.Cleanup(t.Context(), nil, false); err != nil {
+		if _, err := s.Cleanup(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		checkEmpty(t, s)
@@ -171,7 +171,7 @@ func TestGet_killed(t *testing.T) {
 // checkEmpty checks that a store has nothing left.
 func checkEmpty(t testing.TB, s *Store) {
 	t.Helper()
-	left(t, s, layersDir, imagesDir, refsDir, unfinished, locksDir)
+	left(t, s, layersDir, imagesDir, refsDir, keptDir, unfinished, locksDir)
 }
 
 // Killed alone, a process leaves its unfinished layer. The next one or Cleanup removes it.
@@ -207,13 +207,13 @@ func TestGet_killedAlone(t *testing.T) {
 	for range cap(reached) {
 		reached <- true
 	}
-	plan, err := s.Cleanup(t.Context(), nil, false)
+	plan, err := s.Cleanup(t.Context(), false)
 	if err != nil || len(plan) > 0 {
 		t.Errorf("removed %v of a living process, %v", plan, err)
 	}
 	kill()
 	_ = cmd.Wait()
-	plan, err = s.Cleanup(t.Context(), nil, true)
+	plan, err = s.Cleanup(t.Context(), true)
 	var kinds []Kind
 	for _, r := range plan {
 		kinds = append(kinds, r.Kind)
@@ -231,9 +231,9 @@ func TestCleanup(t *testing.T) {
 	a, b := build(t, common, layerOf(t, file("a", "a"))), build(t, common, layerOf(t, file("b", "b")))
 	one := get(t, s, a.save(t))
 	two := get(t, s, b.save(t))
-	clean := func(inUse func(string) bool, dryRun bool, want ...string) {
+	clean := func(dryRun bool, want ...string) {
 		t.Helper()
-		removed, err := s.Cleanup(t.Context(), inUse, dryRun)
+		removed, err := s.Cleanup(t.Context(), dryRun)
 		var got []string
 		for _, r := range removed {
 			got = append(got, fmt.Sprint(r.Kind, " ", r.Size))
@@ -245,15 +245,22 @@ func TestCleanup(t *testing.T) {
 			t.Errorf("removed %v, want %v: %v", got, want, err)
 		}
 	}
-	clean(nil, false)
+	clean(false)
+	folder := filepath.Join(t.TempDir(), "folder")
+	if err := errors.Join(os.Mkdir(folder, 0o700), two.Keep(t.Context(), folder)); err != nil {
+		t.Fatal(err)
+	}
 	two.Close()
 	two.Close()
-	clean(func(id string) bool { return id == b.id() }, false)
-	clean(nil, true, "image 0", "layer 1")
+	clean(false)
+	if err := os.Remove(folder); err != nil {
+		t.Fatal(err)
+	}
+	clean(true, "image 0", "layer 1")
 	if _, err := os.Stat(two.Layers[1]); err != nil {
 		t.Error(err)
 	}
-	clean(nil, false, "image 0", "layer 1")
+	clean(false, "image 0", "layer 1")
 	if _, err := os.Stat(two.Layers[1]); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
@@ -264,7 +271,7 @@ func TestCleanup(t *testing.T) {
 		t.Error(err)
 	}
 	one.Close()
-	removed, err := s.Cleanup(t.Context(), nil, false)
+	removed, err := s.Cleanup(t.Context(), false)
 	if err != nil || len(removed) != 3 {
 		t.Error(removed, err)
 	}
@@ -280,7 +287,7 @@ func TestCleanup_refs(t *testing.T) {
 		push(t, host+name, b.image(t))
 		get(t, s, host+name).Close()
 	}
-	removed, err := s.Cleanup(t.Context(), nil, false)
+	removed, err := s.Cleanup(t.Context(), false)
 	if err != nil || len(removed) != 3 || fmt.Sprint(removed[0].Refs) != fmt.Sprintf("[%s/a:latest %s/b:latest]", host, host) {
 		t.Error(removed, err)
 	}
@@ -288,7 +295,7 @@ func TestCleanup_refs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	get(t, s, b.save(t)).Close()
-	if _, err := s.Cleanup(ctx, nil, false); !errors.Is(err, fumehood.ErrCanceled) {
+	if _, err := s.Cleanup(ctx, false); !errors.Is(err, fumehood.ErrCanceled) {
 		t.Error(err)
 	}
 }
@@ -304,11 +311,11 @@ func TestCleanup_file(t *testing.T) {
 	if _, err := f.WriteString("abc"); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := s.Cleanup(t.Context(), nil, false); err != nil || len(removed) > 0 {
+	if removed, err := s.Cleanup(t.Context(), false); err != nil || len(removed) > 0 {
 		t.Error(removed, err)
 	}
 	release()
-	removed, err := s.Cleanup(t.Context(), nil, false)
+	removed, err := s.Cleanup(t.Context(), false)
 	if err != nil || len(removed) != 1 || removed[0].Kind != KindUnfinished || removed[0].Size != 3 {
 		t.Error(removed, err)
 	}
@@ -351,7 +358,7 @@ func TestCleanup_concurrentGet(t *testing.T) {
 	}
 	wg.Go(func() {
 		for time.Now().Before(until) {
-			removed, err := s.Cleanup(t.Context(), nil, false)
+			removed, err := s.Cleanup(t.Context(), false)
 			if err != nil {
 				t.Error(err)
 			}
@@ -364,7 +371,7 @@ func TestCleanup_concurrentGet(t *testing.T) {
 	if gets.Load() < 10 || cleanups.Load() < 5 {
 		t.Errorf("%d gets and %d cleanups", gets.Load(), cleanups.Load())
 	}
-	if _, err := s.Cleanup(t.Context(), nil, false); err != nil {
+	if _, err := s.Cleanup(t.Context(), false); err != nil {
 		t.Error(err)
 	}
 	checkEmpty(t, s)

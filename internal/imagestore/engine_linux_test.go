@@ -289,3 +289,35 @@ func TestGet_engineEnds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An image that the Engine has built has no name. Its ID in the Engine may be another one than that of its config.
+func TestGet_idInEngine(t *testing.T) {
+	b := sample(t)
+	file := strings.TrimPrefix(b.save(t), "docker-archive:")
+	for name, id := range map[string]string{"config": b.id(), "manifest": "sha256:" + strings.Repeat("1", 64)} {
+		t.Run(name, func(t *testing.T) {
+			var exports atomic.Int32
+			fakeEngine(t, func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/images/" + id + "/json":
+					_, _ = io.WriteString(w, `{"Id":"`+id+`"}`)
+				case "/images/" + id + "/get":
+					exports.Add(1)
+					http.ServeFile(w, r, file)
+				default:
+					http.NotFound(w, r)
+				}
+			})
+			s := newStore(t)
+			checkSample(t, get(t, s, id), b)
+			noEngine(t)
+			checkSample(t, get(t, s, id), b)
+			if exports.Load() != 1 {
+				t.Errorf("%d exports", exports.Load())
+			}
+			if _, err := s.Get(t.Context(), "sha256:"+strings.Repeat("2", 64)); !errors.Is(err, ErrMissing) {
+				t.Error(err)
+			}
+		})
+	}
+}

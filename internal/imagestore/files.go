@@ -22,22 +22,9 @@ import (
 
 // files finds the image that a reference to a file or folder names.
 func (s *Store) files(ctx context.Context, r reference) (*contents, error) {
-	var from tree
-	if r.source == ociLayout {
-		root, err := os.OpenRoot(r.path)
-		if err != nil {
-			return nil, badFile(err)
-		}
-		from = tree{open: folder{root}.open, close: root.Close}
-	} else {
-		f, err := archive.OpenRegular(r.path)
-		if err != nil {
-			return nil, badFile(err)
-		}
-		if from, err = index(f); err != nil {
-			return nil, badFile(errors.Join(err, f.Close()))
-		}
-		from.close = f.Close
+	from, err := openTree(r.source, r.path)
+	if err != nil {
+		return nil, badFile(err)
 	}
 	read := from.oci
 	if r.source == dockerArchive {
@@ -49,6 +36,27 @@ func (s *Store) files(ctx context.Context, r reference) (*contents, error) {
 	}
 	found.free = func() { _ = from.close() }
 	return found, nil
+}
+
+// openTree opens the files of an archive, or of a folder with an OCI layout.
+func openTree(from source, path string) (tree, error) {
+	if from == ociLayout {
+		root, err := os.OpenRoot(path)
+		if err != nil {
+			return tree{}, err
+		}
+		return tree{open: folder{root}.open, close: root.Close}, nil
+	}
+	f, err := archive.OpenRegular(path)
+	if err != nil {
+		return tree{}, err
+	}
+	t, err := index(f)
+	if err != nil {
+		return tree{}, errors.Join(err, f.Close())
+	}
+	t.close = f.Close
+	return t, nil
 }
 
 // badFile returns the error of a file or folder that has no image, or none that can be used.
@@ -93,30 +101,26 @@ func (t tree) blob(name string) blob {
 
 // oci reads the image of an OCI layout. The tag may be empty if there is one image.
 func (t tree) oci(ctx context.Context, tag, arch string) (*contents, error) {
-	content, err := t.read("index.json", maxManifest)
+	manifests, err := t.layout()
 	if err != nil {
 		return nil, err
 	}
-	var top document
-	if err := json.Unmarshal(content, &top); err != nil {
-		return nil, bad("index.json: %w", err)
-	}
 	if tag != "" {
 		var tagged []v1.Descriptor
-		for _, d := range top.Manifests {
-			full := d.Annotations["io.containerd.image.name"]
-			if d.Annotations["org.opencontainers.image.ref.name"] == tag || full != "" && same(full, tag) {
+		for _, d := range manifests {
+			full := d.Annotations[fullName]
+			if d.Annotations[refName] == tag || full != "" && same(full, tag) {
 				tagged = append(tagged, d)
 			}
 		}
-		if top.Manifests = tagged; len(tagged) == 0 {
+		if manifests = tagged; len(tagged) == 0 {
 			return nil, noTag(tag)
 		}
 	}
-	if len(top.Manifests) == 0 {
+	if len(manifests) == 0 {
 		return nil, bad("index.json names no image")
 	}
-	d, err := choose(top.Manifests, arch)
+	d, err := choose(manifests, arch)
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +130,25 @@ func (t tree) oci(ctx context.Context, tag, arch string) (*contents, error) {
 		return nil, err
 	}
 	return resolve(ctx, blobs, manifest, arch)
+}
+
+// Annotations with the name of an image.
+const (
+	fullName = "io.containerd.image.name"          // with registry and tag
+	refName  = "org.opencontainers.image.ref.name" // a name, or only a tag
+)
+
+// layout returns the manifests of an OCI layout.
+func (t tree) layout() ([]v1.Descriptor, error) {
+	content, err := t.read("index.json", maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	var top document
+	if err := json.Unmarshal(content, &top); err != nil {
+		return nil, bad("index.json: %w", err)
+	}
+	return top.Manifests, nil
 }
 
 // ociBlobs is an OCI layout as a source of blobs.
@@ -152,17 +175,9 @@ func (l ociBlobs) layer(d v1.Descriptor) blob { return l.blob(blobName(d)) }
 
 // docker reads the image of an archive that `docker save` has written. The tag may be empty if there is one image.
 func (t tree) docker(_ context.Context, tag, _ string) (*contents, error) {
-	content, err := t.read("manifest.json", maxManifest)
+	all, err := t.saved()
 	if err != nil {
 		return nil, err
-	}
-	var all []struct {
-		Config   string
-		RepoTags []string
-		Layers   []string
-	}
-	if err := json.Unmarshal(content, &all); err != nil {
-		return nil, bad("manifest.json: %w", err)
 	}
 	chosen := -1
 	for n, m := range all {
@@ -198,6 +213,26 @@ func (t tree) docker(_ context.Context, tag, _ string) (*contents, error) {
 		found.layers = append(found.layers, t.blob(layer))
 	}
 	return found, nil
+}
+
+// saved is an image in an archive of `docker save`.
+type saved struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// saved returns the images of an archive of `docker save`.
+func (t tree) saved() ([]saved, error) {
+	content, err := t.read("manifest.json", maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	var all []saved
+	if err := json.Unmarshal(content, &all); err != nil {
+		return nil, bad("manifest.json: %w", err)
+	}
+	return all, nil
 }
 
 // same reports whether two names mean the same image.

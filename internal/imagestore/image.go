@@ -22,6 +22,7 @@ type Image struct {
 	Arch   string    // as in GOARCH
 	Config v1.Config // how it is run: user, variables, working directory ...
 	Layers []string  // absolute paths of the unpacked layers, the lowest first, without duplicates
+	s      *Store
 	once   sync.Once
 	free   func()
 }
@@ -34,6 +35,10 @@ func (i *Image) Close() error {
 
 // ErrMissing matches the error of Find for an image that the store does not have.
 var ErrMissing = errors.New("the image store has no such image")
+
+func errMissing() error {
+	return &fumehood.Error{Class: fumehood.ErrConfig, Err: ErrMissing, Hint: "start a sandbox with it once where images may be fetched"}
+}
 
 // Find returns an image of the store. It reads files that the reference names, but never unpacks anything, and asks
 // neither the Engine nor a registry. If the image or a layer is missing, the error matches ErrMissing and ErrConfig.
@@ -56,7 +61,7 @@ func (s *Store) Find(ctx context.Context, ref string) (*Image, error) {
 		}
 	}
 	if err == nil && img == nil {
-		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: ErrMissing, Hint: "start a sandbox with it once where images may be fetched"}
+		err = errMissing()
 	}
 	return img, s.translate(ctx, "find image "+ref, err)
 }
@@ -66,7 +71,7 @@ func (s *Store) Find(ctx context.Context, ref string) (*Image, error) {
 //
 // The source of a plain name is the local Docker Engine if it has the image, or else the registry. An image that came
 // from the Engine is compared with the Engine's once per Store, and fetched again if it has changed. The image of a
-// docker-daemon reference is compared at each call.
+// docker-daemon reference is compared at each call. An ID that the store does not have is looked up in the Engine.
 func (s *Store) Get(ctx context.Context, ref string) (*Image, error) {
 	r, err := parse(ref)
 	if err != nil {
@@ -75,7 +80,9 @@ func (s *Store) Get(ctx context.Context, ref string) (*Image, error) {
 	var img *Image
 	switch r.source {
 	case byID:
-		return s.Find(ctx, ref)
+		if img, err = s.hold(ctx, r, r.id); img == nil && err == nil {
+			img, err = s.getNamed(ctx, r)
+		}
 	case anySource, dockerDaemon:
 		img, err = s.getNamed(ctx, r)
 	default:
@@ -115,12 +122,20 @@ func (s *Store) getNamed(ctx context.Context, r reference) (*Image, error) {
 		return nil, err
 	}
 	defer found.close()
+	return s.add(ctx, r, found)
+}
+
+// add makes the store have an image under a name, whose lock the caller has, and returns it.
+func (s *Store) add(ctx context.Context, r reference, found *contents) (*Image, error) {
 	img, err := s.load(ctx, r, found)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.writeRecord(ctx, r.key(), record{Ref: r.name.Name(), ID: found.id(), Engine: found.engine}); err != nil {
-		return nil, errors.Join(err, img.Close())
+	rec := record{Ref: r.full(), ID: found.id(), Engine: found.engine}
+	if known, err := s.readRecord(r.key()); err != nil || known == nil || *known != rec {
+		if err := s.writeRecord(ctx, r.key(), rec); err != nil {
+			return nil, errors.Join(err, img.Close())
+		}
 	}
 	s.compared.Store(r.key(), true)
 	return img, nil
@@ -155,6 +170,9 @@ func (s *Store) fetch(ctx context.Context, r reference) (*contents, error) {
 	}
 	if id != "" {
 		return s.export(ctx, r, id)
+	}
+	if r.source == byID {
+		return nil, errMissing()
 	}
 	return s.pull(ctx, r)
 }
@@ -207,7 +225,7 @@ func (s *Store) held(ctx context.Context, r reference, id v1.Hash) (*Image, erro
 }
 
 func (s *Store) image(r reference, id v1.Hash, config *v1.ConfigFile) *Image {
-	img := &Image{ID: id.String(), Ref: r.text, Arch: config.Architecture, Config: config.Config}
+	img := &Image{s: s, ID: id.String(), Ref: r.text, Arch: config.Architecture, Config: config.Config}
 	for _, layer := range distinct(config.RootFS.DiffIDs) {
 		img.Layers = append(img.Layers, s.path(layersDir, layer.Hex))
 	}

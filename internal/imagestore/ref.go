@@ -23,7 +23,7 @@ type source string
 // The sources, which are also the prefixes of references.
 const (
 	anySource     source = ""   // a name: the store, the Engine, a registry
-	byID          source = "id" // only the store
+	byID          source = "id" // the store, the Engine
 	dockerArchive source = "docker-archive"
 	ociArchive    source = "oci-archive"
 	ociLayout     source = "oci"
@@ -35,7 +35,7 @@ type reference struct {
 	text      string
 	source    source
 	name      name.Reference // of anySource and dockerDaemon
-	given     string         // the name as given, for the Engine
+	given     string         // the name or id as given, for the Engine
 	id        v1.Hash        // of byID
 	path, tag string         // of files; tag may be empty
 }
@@ -76,15 +76,23 @@ func badRef(text string, err error) error {
 	}
 }
 
-// key identifies a reference by name in the names of files.
+// key identifies a reference by name or id in the names of files.
 func (r reference) key() string {
-	sum := sha256.Sum256([]byte(string(r.source) + ":" + r.name.Name()))
+	sum := sha256.Sum256([]byte(string(r.source) + ":" + r.full()))
 	return hex.EncodeToString(sum[:])
+}
+
+// full returns the name with registry and tag, or the id.
+func (r reference) full() string {
+	if r.source == byID {
+		return r.given
+	}
+	return r.name.Name()
 }
 
 // record is what the store knows about a reference by name.
 type record struct {
-	Ref    string  // with registry and tag
+	Ref    string  // the name with registry and tag, or an id of the Engine
 	ID     v1.Hash // of the image
 	Engine string  `json:",omitempty"` // the image's id in the Engine that it was read from
 }

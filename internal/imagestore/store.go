@@ -67,6 +67,7 @@ const (
 	layersDir  = "layers" // HEX of the layer's uncompressed digest: the unpacked layer
 	imagesDir  = "images" // HEX of the config's digest: the config
 	refsDir    = "refs"   // KEY of a reference: its record
+	keptDir    = "kept"   // HEX of the config's digest and of a folder's path: the path
 	locksDir   = "locks"
 	unfinished = "tmp" // HEX of a layer that is unpacked or removed; another file until it is complete
 )
@@ -79,7 +80,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
-	for _, d := range []string{"", layersDir, imagesDir, refsDir, locksDir, unfinished} {
+	for _, d := range []string{"", layersDir, imagesDir, refsDir, keptDir, locksDir, unfinished} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			return nil, &fumehood.Error{
 				Op: op, Class: fumehood.ErrConfig, Err: err,

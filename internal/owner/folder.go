@@ -14,7 +14,7 @@ import (
 // The files that mark the folder of a process.
 const (
 	ownerFile = "owner" // contains the ID of the process that made it, in text form
-	keptFile  = "kept"  // exists if the folder must stay
+	keptFile  = "kept"  // exists if the folder must stay; contains the time until when, in RFC 3339, if it expires
 )
 
 // Folder is a folder that a process made for itself.
@@ -22,6 +22,7 @@ type Folder struct {
 	Path, Name string
 	Owner      string // the text form of an ID; anything else means an unknown owner
 	Kept       bool
+	Expires    time.Time // when a kept folder expires; zero if it does not
 }
 
 // StateDir returns where folders of a kind are: $XDG_STATE_HOME/fumehood/<kind>, or .local/state/fumehood/<kind> in the
@@ -133,8 +134,37 @@ func Folders(dir string) ([]Folder, error) {
 // ReadFolder returns the folder at path with its owner.
 func ReadFolder(path string) Folder {
 	text, _ := os.ReadFile(filepath.Join(path, ownerFile)) // missing or incomplete: an unknown owner
-	_, err := os.Stat(filepath.Join(path, keptFile))
-	return Folder{Path: path, Name: filepath.Base(path), Owner: string(text), Kept: err == nil}
+	f := Folder{Path: path, Name: filepath.Base(path), Owner: string(text)}
+	until, err := os.ReadFile(filepath.Join(path, keptFile))
+	f.Kept = err == nil
+	f.Expires, _ = time.Parse(time.RFC3339, string(until)) // damaged: it stays until it is named
+	return f
+}
+
+// Keep marks a folder that MakeFolder made as kept, or changes when it expires. A zero time means never. A process that
+// is killed meanwhile leaves the mark as it was.
+func Keep(folder string, expires time.Time) error {
+	var text []byte
+	if !expires.IsZero() {
+		text = expires.UTC().AppendFormat(nil, time.RFC3339)
+	}
+	return WriteFile(filepath.Join(folder, keptFile), text)
+}
+
+// WriteFile creates or replaces a file of mode 0600, which is never seen incomplete.
+func WriteFile(file string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 // Discard removes a folder that MakeFolder made. If the process is killed meanwhile, the folder still has its marks, or

@@ -57,19 +57,25 @@ const (
 )
 
 // Self returns the identity of this process.
-var Self = sync.OnceValues(func() (ID, error) {
+var Self = sync.OnceValues(func() (ID, error) { return Of(os.Getpid()) })
+
+// Of returns the identity of a running process, whose number is that in this process's PID namespace.
+func Of(pid int) (ID, error) {
 	id, err := machine()
 	if err != nil {
 		return ID{}, err
 	}
-	id.PID = os.Getpid()
-	start, running, err := startTime(id.PID)
-	if err != nil || !running {
-		return ID{}, fmt.Errorf("read this process's start time: %w", err)
+	id.PID = pid
+	start, running, err := startTime(pid)
+	if err == nil && !running {
+		err = os.ErrProcessDone
+	}
+	if err != nil {
+		return ID{}, fmt.Errorf("read the start time of process %d: %w", pid, err)
 	}
 	id.Start = start
 	return id, nil
-})
+}
 
 // Judge reports whether the owner lives, as seen by self.
 func Judge(self, id ID) State {

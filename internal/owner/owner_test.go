@@ -162,3 +162,44 @@ func TestMakeFolder_killed(t *testing.T) {
 		}
 	}
 }
+
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	folder, err := MakeFolder(t.TempDir(), "one", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ReadFolder(folder); got.Kept {
+		t.Errorf("before: %+v", got)
+	}
+	for _, expires := range []time.Time{time.Now().Add(time.Hour).Truncate(time.Second), {}} {
+		if err := Keep(folder, expires); err != nil {
+			t.Fatal(err)
+		}
+		if got := ReadFolder(folder); !got.Kept || !got.Expires.Equal(expires) {
+			t.Errorf("until %v: %+v", expires, got)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(folder, keptFile), []byte("tomorrow"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := ReadFolder(folder); !got.Kept || !got.Expires.IsZero() {
+		t.Errorf("with a damaged mark: %+v", got)
+	}
+	if err := Keep(filepath.Join(folder, "missing"), time.Time{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing folder: %v", err)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 2 {
+		t.Errorf("files in it: %v, %v", left, err)
+	}
+}
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	if id, err := Of(os.Getppid()); err != nil || id.PID != os.Getppid() {
+		t.Errorf("%v, %v", id, err)
+	}
+	if id, err := Of(1 << 30); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("%v, %v", id, err)
+	}
+}

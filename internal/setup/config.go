@@ -32,6 +32,9 @@ type Config struct {
 	Capabilities uint64 `json:"capabilities"`
 	// Seccomp is the filter of system calls, as instructions of classic BPF (struct sock_filter). Empty allows all.
 	Seccomp []byte `json:"seccomp,omitempty"`
+	// UserNamespace reports whether the process is root only in a user namespace. Then Root.Scratch must be a path that
+	// every user may enter. The kernel must be Linux 6.6 or newer.
+	UserNamespace bool `json:"user_namespace,omitempty"`
 	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
 	OneUser bool `json:"one_user,omitempty"`
 	// Processes limits the processes and threads of the user in its user namespace. 0 is no limit.
@@ -52,12 +55,13 @@ type Root struct {
 	// version 2 the empty string.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
-	// UserNamespace reports whether the process is root only in a user namespace. Scratch must be a path that every
-	// user may enter. The kernel must be Linux 6.6 or newer.
-	UserNamespace bool `json:"user_namespace,omitempty"`
 	// Passed reports whether the host sends mounts of Layers, Guest and Mounts after the Config (see Root.Pass): the
 	// process may not access the files.
 	Passed bool `json:"passed,omitempty"`
+	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
+	Sockets string `json:"sockets,omitempty"`
+
+	userNamespace bool // as Config.UserNamespace
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -69,10 +73,12 @@ type Mount struct {
 	Inode     uint64 `json:"inode"`
 }
 
-// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it.
+// GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it. SocketDir is the
+// mount point, which must exist in that folder, of the folder for sockets.
 const (
-	GuestDir = "/.fumehood"
-	Guest    = "guest"
+	GuestDir  = "/.fumehood"
+	Guest     = "guest"
+	SocketDir = GuestDir + "/host"
 )
 
 // Reserved reports whether nothing may be mounted at a path of the sandbox, which is absolute, clean and without links.

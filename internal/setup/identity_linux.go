@@ -38,11 +38,8 @@ func ConfineThread(capabilities uint64) error {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return os.NewSyscallError("keyctl", err) // where keys are denied, or unknown, there are none to protect
 	}
-	// Getpriority returns 20 minus the nice value.
-	if p, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && p > 20 {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 0); err != nil {
-			return os.NewSyscallError("setpriority", err)
-		}
+	if err := lowerPriority(); err != nil {
+		return err
 	}
 	permitted, err := PermittedSet()
 	if err != nil {
@@ -64,6 +61,15 @@ func ConfineThread(capabilities uint64) error {
 		}
 	}
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+}
+
+// lowerPriority gives up a higher priority of the calling thread, and of what it starts.
+func lowerPriority() error {
+	// Getpriority returns 20 minus the nice value.
+	if p, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || p <= 20 {
+		return nil //nolint:nilerr // unknown: where this is denied, so is a higher one
+	}
+	return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, 0, 0))
 }
 
 // confine gives up all rights that the user does not have in the sandbox, on all threads. The thread that started this

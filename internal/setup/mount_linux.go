@@ -117,16 +117,7 @@ func (m mount) attachTo(target int, at string) error {
 // attachMade is attach for a path that is made if it is missing. Links are followed: they stay in the sandbox's root
 // file system. They must not lead to a reserved path.
 func (m mount) attachMade(at string) error {
-	folder, err := m.isFolder()
-	if err != nil {
-		return err
-	}
-	if folder {
-		err = os.MkdirAll(at, 0o755) //nolint:gosec // as the Engine does
-	} else {
-		err = makeFile(at)
-	}
-	if err != nil {
+	if err := m.makeTarget(at); err != nil {
 		return err
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
@@ -143,6 +134,18 @@ func (m mount) attachMade(at string) error {
 		return fmt.Errorf("%s leads to %s, which is reserved", at, real)
 	}
 	return m.attachTo(target, at)
+}
+
+// makeTarget makes the path where the mount will be attached, if it is missing. Links are followed.
+func (m mount) makeTarget(at string) error {
+	folder, err := m.isFolder()
+	if err != nil {
+		return err
+	}
+	if folder {
+		return os.MkdirAll(at, 0o755) //nolint:gosec // as the Engine does
+	}
+	return makeFile(at)
 }
 
 // makeFile makes an empty file, and its folder, if there is nothing.

@@ -4,12 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
 // passes returns the number of mounts that the host sends.
-func (r Root) passes() int { return len(r.Layers) + 1 + len(r.Mounts) }
+func (r Root) passes() int {
+	n := len(r.Layers) + 1 + len(r.Mounts)
+	if r.Sockets != "" {
+		n++
+	}
+	return n
+}
 
 // unpack returns what the host has sent, in the order of Pass.
 func (r Root) unpack(passed []mount) (s sources, err error) {
@@ -17,24 +24,24 @@ func (r Root) unpack(passed []mount) (s sources, err error) {
 		return s, fmt.Errorf("%d mounts received, want %d", len(passed), r.passes())
 	}
 	n := len(r.Layers)
-	return sources{layers: passed[:n:n], guest: passed[n], binds: passed[n+1:]}, nil
+	s.layers, s.guest, passed = passed[:n:n], passed[n], passed[n+1:]
+	if r.Sockets != "" {
+		s.sockets, passed = passed[0], passed[1:]
+	}
+	s.binds = passed
+	return s, nil
 }
 
-// Pass sends mounts of the layers, the guest's folder and the user's mounts to a process that waits for them after its
-// Config. It needs root on the host. send sends a descriptor with one byte. userns is a descriptor of the process's user
-// namespace: the owner of a file is the user with the same id there. A file system that cannot map ids is an error.
+// Pass sends mounts of the layers, the guest's folder, the sockets and the user's mounts to a process that waits for them
+// after its Config. It needs root on the host. send sends a descriptor with one byte. userns is a descriptor of the
+// process's user namespace: the owner of a file is the user with the same id there. A file system that cannot map ids is
+// an error.
 func (r Root) Pass(send func(fd int) error, userns int) (err error) {
 	s, err := r.openFiles()
 	defer func() { s.close() }()
 	if err != nil {
 		return err
 	}
-	for _, m := range s.binds {
-		if err := m.mapIDs(userns); err != nil {
-			return err
-		}
-	}
-	var fds []int
 	for _, folder := range r.Layers {
 		m, err := clone(folder)
 		if err != nil {
@@ -44,17 +51,39 @@ func (r Root) Pass(send func(fd int) error, userns int) (err error) {
 		if err := m.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
 			return err
 		}
+	}
+	mapped := slices.Concat(s.layers, s.binds)
+	if r.Sockets != "" {
+		mapped = append(mapped, s.sockets)
+	}
+	for _, m := range mapped {
 		if err := m.mapIDs(userns); err != nil {
 			return err
 		}
-		fds = append(fds, m.fd)
 	}
-	fds = append(fds, s.guest.fd)
-	for _, m := range s.binds {
-		fds = append(fds, m.fd)
+	all := append(slices.Clone(s.layers), s.guest)
+	if r.Sockets != "" {
+		all = append(all, s.sockets)
 	}
-	for _, fd := range fds {
-		if err := send(fd); err != nil {
+	for _, m := range append(all, s.binds...) {
+		if err := send(m.fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openDevices makes mounts of the host's device nodes.
+func (s *sources) openDevices() error {
+	s.devices = map[string]mount{}
+	for _, d := range devices {
+		m, err := clone("/dev/" + d.name)
+		if err != nil {
+			return err
+		}
+		s.devices[d.name] = m
+		// The node is the host's. This protects only its mode and owner.
+		if err := m.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY); err != nil {
 			return err
 		}
 	}

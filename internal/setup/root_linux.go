@@ -16,6 +16,7 @@ import (
 // sources are mounts that are made while the host's files are accessible.
 type sources struct {
 	guest, proc, sys mount
+	sockets          mount            // of Root.Sockets, if that is set
 	cgroups          map[string]mount // by name
 	devices          map[string]mount // by name; only in a user namespace, which cannot make nodes
 	binds            []mount          // in the order of Root.Mounts
@@ -39,29 +40,13 @@ func (r Root) open(passed []mount) (s sources, err error) {
 	if s.sys, err = newFS("sysfs", restricted|unix.MOUNT_ATTR_RDONLY); err != nil {
 		return s, err
 	}
-	s.cgroups = map[string]mount{}
-	for name, folder := range r.Cgroups {
-		if s.cgroups[name], err = clone(folder); err != nil {
-			return s, err
-		}
-		if err := s.cgroups[name].restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
-			return s, err
-		}
+	if err := r.openCgroups(&s); err != nil {
+		return s, err
 	}
-	if !r.UserNamespace {
-		return s, nil
+	if r.userNamespace {
+		err = s.openDevices()
 	}
-	s.devices = map[string]mount{}
-	for _, d := range devices {
-		if s.devices[d.name], err = clone("/dev/" + d.name); err != nil {
-			return s, err
-		}
-		// The node is the host's. Its mount protects only its mode and owner.
-		if err := s.devices[d.name].restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_RDONLY); err != nil {
-			return s, err
-		}
-	}
-	return s, nil
+	return s, err
 }
 
 // openFiles makes the mounts of the host's files.
@@ -72,10 +57,37 @@ func (r Root) openFiles() (s sources, err error) {
 	if err := s.guest.restrict(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY); err != nil {
 		return s, err
 	}
+	if r.Sockets != "" {
+		if s.sockets, err = clone(r.Sockets); err != nil {
+			return s, err
+		}
+		if err := s.sockets.restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
+			return s, err
+		}
+	}
+	return s, r.openBinds(&s)
+}
+
+// openCgroups makes the mounts of the sandbox's control groups.
+func (r Root) openCgroups(s *sources) (err error) {
+	s.cgroups = map[string]mount{}
+	for name, folder := range r.Cgroups {
+		if s.cgroups[name], err = clone(folder); err != nil {
+			return err
+		}
+		if err := s.cgroups[name].restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openBinds makes the mounts that the user wants.
+func (r Root) openBinds(s *sources) error {
 	for _, m := range r.Mounts {
 		bind, err := cloneChecked(m)
 		if err != nil {
-			return s, &failure{FaultMount, err}
+			return &failure{FaultMount, err}
 		}
 		s.binds = append(s.binds, bind)
 		attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
@@ -83,10 +95,10 @@ func (r Root) openFiles() (s sources, err error) {
 			attributes |= unix.MOUNT_ATTR_RDONLY
 		}
 		if err := bind.restrict(attributes); err != nil {
-			return s, &failure{FaultMount, fmt.Errorf("%s: %w", m.Host, err)}
+			return &failure{FaultMount, fmt.Errorf("%s: %w", m.Host, err)}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 func (s sources) close() {
@@ -95,13 +107,13 @@ func (s sources) close() {
 			m.close()
 		}
 	}
-	for _, m := range slices.Concat(s.binds, s.layers, []mount{s.guest, s.proc, s.sys}) {
+	for _, m := range slices.Concat(s.binds, s.layers, []mount{s.guest, s.sockets, s.proc, s.sys}) {
 		m.close()
 	}
 }
 
-// enter mounts the root file system and makes it the root of this process. Afterwards the host's files are gone.
-func (r Root) enter(s sources) error {
+// mount mounts the root file system at Scratch/root. layers are mounts of the layers, if the host has sent them.
+func (r Root) mount(layers []mount) error {
 	size := "size=" + strconv.FormatInt(r.Size, 10)
 	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700"); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
@@ -111,7 +123,12 @@ func (r Root) enter(s sources) error {
 			return err
 		}
 	}
-	if err := r.overlay(s.layers); err != nil {
+	return r.overlay(layers)
+}
+
+// enter makes the root file system the root of this process. Afterwards the host's files are gone.
+func (r Root) enter(s sources) error {
+	if err := r.mount(s.layers); err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(r.Scratch, "root")); err != nil {
@@ -170,7 +187,7 @@ func (r Root) overlay(passed []mount) error {
 	}
 	n := len(layers)
 	options := "lowerdir=" + strings.Join(names[:n], ":") + ",upperdir=" + names[n] + ",workdir=" + names[n+1]
-	if r.UserNamespace {
+	if r.userNamespace {
 		options += ",userxattr" // others need root on the host
 	}
 	if err := unix.Mount("overlay", filepath.Join(r.Scratch, "root"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
@@ -179,17 +196,17 @@ func (r Root) overlay(passed []mount) error {
 	return nil
 }
 
-// Paths of the kernel's file systems that Docker hides or makes read-only (oci/defaults.go in moby).
+// Hidden and Fixed are paths of the kernel's file systems that Docker hides or makes read-only (oci/defaults.go in moby).
 var (
-	hidden = []string{
+	Hidden = []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
 		"/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	}
-	fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	Fixed = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// fill mounts everything else in the new root.
-func (r Root) fill(s sources, oneUser bool) error {
+// makeTargets makes the folders in the new root where the kernel's file systems and the guest are mounted.
+func makeTargets() error {
 	for _, dir := range []string{"/proc", "/sys", "/dev", GuestDir} {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return &failure{FaultImage, err}
@@ -197,6 +214,14 @@ func (r Root) fill(s sources, oneUser bool) error {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
 			return &failure{FaultImage, fmt.Errorf("%s is not a directory in the image", dir)}
 		}
+	}
+	return nil
+}
+
+// fill mounts everything else in the new root.
+func (r Root) fill(s sources, oneUser bool) error {
+	if err := makeTargets(); err != nil {
+		return err
 	}
 	for _, m := range []struct {
 		mount
@@ -206,18 +231,23 @@ func (r Root) fill(s sources, oneUser bool) error {
 			return err
 		}
 	}
+	if r.Sockets != "" {
+		if err := s.sockets.attach(SocketDir); err != nil {
+			return err
+		}
+	}
 	if err := makeDev(s.devices, oneUser); err != nil {
 		return err
 	}
-	if err := attachCgroups(s.cgroups); err != nil {
+	if err := attachCgroups(s.cgroups, cgroupRoot); err != nil {
 		return err
 	}
-	for _, at := range hidden {
+	for _, at := range Hidden {
 		if err := hide(at); err != nil {
 			return err
 		}
 	}
-	for _, at := range fixed {
+	for _, at := range Fixed {
 		if err := fix(at); err != nil {
 			return err
 		}
@@ -245,10 +275,10 @@ func (r Root) bind(s sources) error {
 // cgroupRoot is where control groups are mounted.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// attachCgroups mounts the sandbox's own control groups, read-only.
-func attachCgroups(groups map[string]mount) error {
+// attachCgroups mounts the sandbox's own control groups in a folder, read-only.
+func attachCgroups(groups map[string]mount, folder string) error {
 	if m, ok := groups[""]; ok { // version 2
-		return m.attach(cgroupRoot)
+		return m.attach(folder)
 	}
 	if len(groups) == 0 {
 		return nil
@@ -258,11 +288,11 @@ func attachCgroups(groups map[string]mount) error {
 		return err
 	}
 	defer top.close()
-	if err := top.attach(cgroupRoot); err != nil {
+	if err := top.attach(folder); err != nil {
 		return err
 	}
 	for name, m := range groups {
-		at := path.Join(cgroupRoot, name)
+		at := path.Join(folder, name)
 		if err := os.Mkdir(at, 0o755); err != nil { //nolint:gosec // every user may read it
 			return err
 		}

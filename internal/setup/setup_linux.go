@@ -139,7 +139,8 @@ func (c Config) build(passed []mount) (step string, err error) {
 
 // buildRoot makes the sandbox's file systems the only ones.
 func (c Config) buildRoot(passed []mount) (step string, err error) {
-	r := c.Root
+	r := *c.Root
+	r.userNamespace = c.UserNamespace
 	// Otherwise mounts made here would appear on the host, and the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
@@ -169,6 +170,11 @@ func (c Config) name() error {
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return os.NewSyscallError("sethostname", err)
 	}
+	return c.writeEtc()
+}
+
+// writeEtc writes the files that contain the host name.
+func (c Config) writeEtc() error {
 	hosts := "127.0.0.1\tlocalhost " + c.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 	for name, text := range map[string]string{"/etc/hostname": c.Hostname + "\n", "/etc/hosts": hosts, "/etc/resolv.conf": ""} {
 		if err := replace(name, text); err != nil {

@@ -43,7 +43,7 @@ type Facts struct {
 // Folder returns the Object of a process's folder, whose name is that of its sandbox. It is removed by calling remove.
 func Folder(f owner.Folder, remove func(ctx context.Context, folder string) error) Object {
 	return Object{
-		Kind: "folder", Name: f.Path, Sandbox: f.Name, Owner: f.Owner, Kept: f.Kept,
+		Kind: "folder", Name: f.Path, Sandbox: f.Name, Owner: f.Owner, Kept: f.Kept, Expires: f.Expires,
 		Remove: func(ctx context.Context) error { return remove(ctx, f.Path) },
 	}
 }

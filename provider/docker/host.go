@@ -18,6 +18,7 @@ type host struct{ *service }
 
 var (
 	_ guests.Host      = host{}
+	_ guests.Relayer   = host{}
 	_ guests.Empowerer = host{}
 )
 

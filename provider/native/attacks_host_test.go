@@ -141,7 +141,7 @@ func (h *host) hurry(t *testing.T) {
 // the host started in it. Nothing of the host may be among them.
 func (h *host) descriptors(t *testing.T, sandbox string) {
 	t.Helper()
-	files, err := filepath.Glob("/sys/fs/cgroup/pids/fumehood/" + sandbox + "-*/cgroup.procs")
+	files, err := filepath.Glob("/sys/fs/cgroup/pids/fumehood/" + sandbox + "-????????/cgroup.procs")
 	if err != nil || len(files) != 1 {
 		t.Fatalf("control groups %v, %v", files, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
@@ -48,13 +47,9 @@ type hostile struct {
 // provider returns a provider with a cache of its own, and the reference of the image.
 func (h hostile) provider(t *testing.T) (*native.Provider, string) {
 	t.Helper()
-	tier.NeedDocker(t)
 	dir := t.TempDir()
-	base, changed := filepath.Join(dir, "base.tar"), filepath.Join(dir, "changed.tar")
-	if out, err := exec.CommandContext(t.Context(), "docker", "save", "-o", base, busybox).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	img, err := tarball.ImageFromPath(base, nil)
+	changed := filepath.Join(dir, "changed.tar")
+	img, err := tarball.ImageFromPath(testimages.Archive(t, busybox), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,8 @@ const (
 // controllers are the controllers of control groups version 1 that sandboxes use, and whether the sandbox sees them.
 var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cpuacct": true, "devices": false, "freezer": false}
 
-// cgroup is a sandbox's control group, in each hierarchy of version 1. The zero value is none: its methods do nothing.
+// cgroup is a sandbox's control group, in each hierarchy of version 1. With the zero value there is no group: its methods do
+// nothing.
 type cgroup struct {
 	cgroups.Manager
 }
@@ -110,6 +111,15 @@ func (c cgroup) has(controller string) bool {
 	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
 }
 
+// wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
+func wholeCgroup(name string) (cgroup, error) {
+	if cgroups.IsCgroup2UnifiedMode() || rootless() {
+		return openCgroup(name, fumehood.Limits{})
+	}
+	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
+	return cgroup{m}, err
+}
+
 // resources returns the limits in the form of the control groups.
 func resources(limits fumehood.Limits) *cgroups.Resources {
 	r := &cgroups.Resources{Devices: allowed()}
@@ -154,8 +164,16 @@ func (c cgroup) limit() error {
 	if err != nil {
 		return err
 	}
+	done := false
+	firstLimit.Do(func() { done, err = true, c.Set(config.Resources) })
+	if done {
+		return err
+	}
 	return c.Set(config.Resources)
 }
+
+// firstLimit keeps the first call of Set alone: then the package finds out the names of files, without a lock.
+var firstLimit sync.Once
 
 // enter makes processes that this thread starts with the attributes begin in the control group, until leave is called.
 // With version 1 the thread itself moves there: a thread that moves itself takes the kernel some microseconds, but
@@ -243,6 +261,15 @@ func (c cgroup) ooms() int {
 		return 0
 	}
 	return int(n) //nolint:gosec // a small number
+}
+
+// frozen reports whether the processes in the control group are suspended; false if it is unknown.
+func (c cgroup) frozen() bool {
+	if !c.has("freezer") {
+		return false
+	}
+	state, err := c.GetFreezerState()
+	return err == nil && state == cgroups.Frozen
 }
 
 // removeWithin bounds the wait for the end of killed processes in a control group.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
@@ -21,24 +20,43 @@ var _ provider.Cleaner = (*Provider)(nil)
 
 // remove removes everything of the sandbox with a folder.
 func remove(ctx context.Context, folder string) error {
-	group, err := openCgroup(cgroupName(folder), fumehood.Limits{})
-	if err != nil {
-		return err
-	}
-	if err := group.remove(ctx); err != nil {
+	if err := removeGroups(ctx, folder); err != nil {
 		return err
 	}
 	return owner.Discard(folder)
 }
 
-// Cleanup removes the sandboxes of dead owners, and those named in the options. With opts.Caches it also removes the
+// removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
+func removeGroups(ctx context.Context, folder string) error {
+	for _, name := range []string{startersName(folder), cgroupName(folder)} { // a runtime could make the latter once more
+		group, err := wholeCgroup(name)
+		if err != nil {
+			return err
+		}
+		if err := group.remove(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeUnkept is remove for what is removed without a request by the user. It leaves kept sandboxes in place, even
+// after they have expired.
+func removeUnkept(ctx context.Context, folder string) error {
+	if owner.ReadFolder(folder).Kept {
+		return nil
+	}
+	return remove(ctx, folder)
+}
+
+// Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options. With opts.Caches it also removes the
 // images that no sandbox uses.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	all, err := sweep.Folders(ctx, p.stateDir, opts, remove)
 	if err != nil && all == nil {
 		return nil, err
 	}
-	removed, cerr := p.store.Cleanup(ctx, nil, opts.DryRun || !opts.Caches)
+	removed, cerr := p.store.Cleanup(ctx, opts.DryRun || !opts.Caches)
 	for _, r := range removed {
 		l := provider.Leftover{
 			Kind: string(r.Kind), Name: strings.Join(append([]string{r.ID}, r.Refs...), " "), Cache: true,
@@ -80,7 +98,7 @@ func (p *Provider) attend(ctx context.Context) {
 	s.stop, s.swept = stop, make(chan struct{})
 	go func() {
 		defer close(s.swept)
-		if _, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, remove); err != nil && sweeping.Err() == nil {
+		if _, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, removeUnkept); err != nil && sweeping.Err() == nil {
 			p.log.Warn("not everything that ended processes left can be removed; `fumehood cleanup` retries", "error", err)
 		}
 	}()
@@ -132,7 +150,7 @@ func RunReaper() {
 		if err := json.Unmarshal(text, &job); err != nil {
 			return err
 		}
-		_, err := sweep.Folders(ctx, job.StateDir, provider.CleanupOptions{}, remove)
+		_, err := sweep.Folders(ctx, job.StateDir, provider.CleanupOptions{}, removeUnkept)
 		return err
 	})
 }

@@ -34,13 +34,13 @@ func kernelCheck() provider.Check {
 		c.Detail = fmt.Sprintf("Linux %d.%d", k.Major, k.Minor)
 	}
 	if err := checkKernel(oldest, "the native provider needs"); err != nil {
-		return failed(c.Name, err)
+		return failedCheck(c.Name, err)
 	}
 	return c
 }
 
-// failed returns a failed check. It keeps the hint of the error.
-func failed(name string, err error) provider.Check {
+// failedCheck returns a failed check. It keeps the hint of the error.
+func failedCheck(name string, err error) provider.Check {
 	return provider.Check{Name: name, Status: provider.StatusFail, Detail: err.Error()}
 }
 
@@ -49,7 +49,7 @@ func usernsCheck() provider.Check {
 	err := usernsSupported()
 	switch {
 	case err != nil && rootless():
-		return failed(c.Name, err)
+		return failedCheck(c.Name, err)
 	case err != nil:
 		c.Status, c.Detail, c.Hint = provider.StatusWarn, err.Error(), "without --user-namespace, root in a sandbox is root on the host, held by capabilities and seccomp"
 	case rootless():
@@ -103,7 +103,7 @@ func overlayCheck() provider.Check {
 func seccompCheck() provider.Check {
 	c := provider.Check{Name: "seccomp", Status: provider.StatusOK, Detail: "available"}
 	if _, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail"); err != nil {
-		return failed(c.Name, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the kernel cannot filter system calls: %w", err)})
+		return failedCheck(c.Name, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the kernel cannot filter system calls: %w", err)})
 	}
 	return c
 }

@@ -17,7 +17,7 @@ func TestDiagnose(t *testing.T) {
 
 func TestDiagnose_rootless(t *testing.T) {
 	t.Parallel()
-	asUser(t, func(t *testing.T, _ func(string) string) {
+	asUser(t, func(t *testing.T) {
 		checkDiagnosis(t, map[string]provider.Status{"users": provider.StatusWarn, "control groups": provider.StatusWarn})
 	})
 }

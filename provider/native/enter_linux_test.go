@@ -8,15 +8,21 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/testimages"
+	"github.com/fumehood/fumehood/internal/tier"
 )
 
 // A process that enters a sandbox has all rights. It must not start another program than itself there.
 func TestSandbox_join_otherProgram(t *testing.T) {
 	t.Parallel()
+	if err := Supported(); err != nil {
+		tier.Missing(t, tier.CI, err)
+	}
 	p, err := New(t.Context(), Options{StateDir: filepath.Join(t.TempDir(), "state")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	testimages.Load(t, p, "fumehood-test/busybox")
 	ctx := t.Context()
 	t.Cleanup(func() {
 		if err := p.Close(ctx); err != nil {
@@ -39,7 +45,7 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "guest")
-	if err := write(other, content); err != nil {
+	if err := write(other, content, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	for s := range p.boxes {

@@ -5,12 +5,12 @@ package native
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // host connects to the guests of a service.
@@ -22,12 +22,13 @@ var _ guests.Host = host{}
 const startWithin = 30 * time.Second
 
 func newGuests(s *service) *guests.Manager {
-	none := func() string { return "" }
 	return guests.New(guests.Config{
-		Host: host{s}, Sandbox: s.sb.name, User: s.config.User, Serves: true, ID: s.sb.folder, Within: startWithin,
+		Host: host{s}, Sandbox: s.sb.name, User: s.config.User, Serves: true, Within: startWithin,
+		Key: s.sb.key, ID: s.sb.folder + " " + s.info.Name,
 		Look:    func(_ context.Context, err error) error { return err },
 		Trusted: func(context.Context) error { return nil }, // nothing in the sandbox can replace the guest
-		Sockets: none, NoSockets: func(error) {}, Ran: &s.sb.ran, CountsOOMs: !s.cgroup.has("memory"), Log: s.sb.p.log.With("sandbox", s.sb.name),
+		Sockets: s.sockets, SocketDir: setup.SocketDir, NoSockets: func(err error) { s.deaf = err },
+		CountsOOMs: !s.cgroup.has("memory"), Ran: &s.sb.ran, Log: s.sb.p.log.With("sandbox", s.sb.name),
 	})
 }
 
@@ -36,11 +37,6 @@ func (h host) Attach(context.Context) (guests.Conn, error) { return h.init, nil 
 
 // Exec starts a guest as a user.
 func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) { return h.join(ctx, user) }
-
-// Relay is for sandboxes that outlive this process.
-func (h host) Relay(context.Context, string) (guests.Exec, error) {
-	return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("the sandbox cannot be kept")}
-}
 
 // poll is how often State looks at the counters of the control group, which send no events.
 const poll = 5 * time.Millisecond
@@ -69,7 +65,8 @@ func (h host) State(ctx context.Context, within time.Duration, satisfies func(gu
 
 func (h host) now() guests.State {
 	ended := h.init.over()
-	return guests.State{Died: ended, Over: ended, Paused: h.frozen.Load(), OOMs: h.kills()}
+	paused := h.frozen.Load() || h.sb.kept.Load() && h.cgroup.frozen()
+	return guests.State{Died: ended, Over: ended, Paused: paused, OOMs: h.kills()}
 }
 
 // kills returns the number of out-of-memory kills.
@@ -80,14 +77,17 @@ func (h host) Death(context.Context) guests.Death {
 	if !h.init.over() {
 		return guests.Death{}
 	}
-	status, _ := h.init.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if status.Signaled() && status.Signal() == syscall.SIGKILL && h.kills() > 0 && !h.isClosed() {
+	killed, how := h.init.fate()
+	if h.oci != nil { // the end of any process of gVisor's ends the sandbox
+		killed = h.oci.gvisor || h.init.cmd.ProcessState.ExitCode() == 128+int(syscall.SIGKILL)
+	}
+	if killed && h.kills() > h.before && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
 			Class: fumehood.ErrBroken, Err: errors.New("the sandbox has ended: the out-of-memory killer killed its first process"),
 			Hint: "use less memory, or raise the limit",
 		}}
 	}
 	return guests.Death{Err: &fumehood.Error{
-		Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the sandbox has ended: its first process: %s%s", h.init.cmd.ProcessState, said(h.init.stderr)),
+		Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended" + how),
 	}}
 }

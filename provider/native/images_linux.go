@@ -11,7 +11,10 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-var _ provider.Preparer = (*Provider)(nil)
+var (
+	_ provider.Preparer    = (*Provider)(nil)
+	_ provider.ImageLoader = (*Provider)(nil)
+)
 
 // defaultService is the name of the only service.
 const defaultService = "default"
@@ -29,16 +32,27 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (*imagestore.I
 	return p.store.Get(ctx, p.imageOf(spec))
 }
 
-// ImageKey returns the reference of the spec's image.
-func (p *Provider) ImageKey(_ context.Context, spec fumehood.Spec) (string, error) {
+// ImageKey returns the reference of the spec's image, or the builder's key.
+func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
+	if hasDockerfile(spec) {
+		b, err := p.builder(ctx)
+		if err != nil {
+			return "", err
+		}
+		return b.ImageKey(ctx, spec)
+	}
 	if err := supported(spec); err != nil {
 		return "", err
 	}
 	return p.imageOf(spec), nil
 }
 
-// Prepare fetches the spec's image, if it is missing. Nothing is built, so opts is not used.
-func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, _ provider.PrepareOptions) (map[string]string, error) {
+// Prepare builds or fetches the spec's image, if it is missing.
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
+	spec, err := p.withoutDockerfile(ctx, spec, opts)
+	if err != nil {
+		return nil, err
+	}
 	if err := supported(spec); err != nil {
 		return nil, err
 	}
@@ -47,6 +61,16 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, _ provider.P
 		return nil, err
 	}
 	return map[string]string{defaultService: img.ID}, img.Close()
+}
+
+// LoadImages adds the images of a file to those that specs can name.
+func (p *Provider) LoadImages(ctx context.Context, file string) ([]provider.Image, error) {
+	all, err := p.store.Import(ctx, file)
+	images := make([]provider.Image, len(all))
+	for n, i := range all {
+		images[n] = provider.Image{ID: i.ID, Tags: []string{i.Ref}}
+	}
+	return images, err
 }
 
 // progress returns the image store's reports as this package's.

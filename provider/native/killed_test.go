@@ -27,13 +27,14 @@ import (
 	"github.com/fumehood/fumehood/provider/native"
 )
 
-// Variables for an owner that is killed: its phase, its folder, the prefix of its sandboxes' names, and whether it has a
-// reaper.
+// Variables for an owner that is killed: its phase, its folder, the prefix of its sandboxes' names, whether it has a
+// reaper, and the runtime.
 const (
 	phaseVar  = "FUMEHOOD_TEST_PHASE"
 	dirVar    = "FUMEHOOD_TEST_DIR"
 	prefixVar = "FUMEHOOD_TEST_PREFIX"
 	aloneVar  = "FUMEHOOD_TEST_ALONE"
+	ociVar    = "FUMEHOOD_TEST_OCI_RUNTIME"
 )
 
 // killed is what an owner does when it is killed.
@@ -46,6 +47,13 @@ type killed struct {
 func (k *killed) start() fumehood.Sandbox {
 	k.count++
 	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
+	k.check(err)
+	return sb
+}
+
+func (k *killed) keep() fumehood.Sandbox {
+	k.count++
+	sb, err := k.p.Start(k.ctx, fumehood.Spec{Image: busybox, Keep: true, Name: fmt.Sprintf("%s-%d", os.Getenv(prefixVar), k.count)})
 	k.check(err)
 	return sb
 }
@@ -94,6 +102,12 @@ var killedPhases = map[string]func(k *killed, now func()){
 		now()
 		k.check(k.p.Close(k.ctx))
 	},
+	"kept start": func(k *killed, now func()) {
+		now()
+		for {
+			k.keep()
+		}
+	},
 	"frozen": func(k *killed, now func()) {
 		sb := k.start()
 		now()
@@ -112,7 +126,7 @@ func killedOwner(phase string) {
 	dir := os.Getenv(dirVar)
 	var err error
 	k.p, err = native.New(k.ctx, native.Options{
-		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), NoReaper: os.Getenv(aloneVar) != "",
+		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), NoReaper: os.Getenv(aloneVar) != "", Runtime: os.Getenv(ociVar),
 	})
 	k.check(err)
 	killedPhases[phase](k, func() { fmt.Println("now") })
@@ -173,28 +187,54 @@ func reapersOf(pid int) (pids []int) {
 	return pids
 }
 
+// removeComplete removes the kept sandboxes of an owner that was killed while it started some. They must work.
+func removeComplete(t *testing.T, p *native.Provider) {
+	all, err := p.Kept(t.Context())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, k := range all {
+		sb, err := p.Open(t.Context(), k.Name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		answers(t, sb)
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		removeKept(t.Context(), t, p, k.Name)
+	}
+}
+
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
-	tier.NeedDocker(t)
+	killOwners(t, native.Options{}, tier.Pick(t, 30, 90, 300))
+}
+
+// killOwners kills owners of sandboxes, in turn in each phase.
+func killOwners(t *testing.T, opts native.Options, rounds int) {
+	t.Helper()
 	dir := t.TempDir()
-	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
+	opts.StateDir, opts.CacheDir = filepath.Join(dir, "state"), filepath.Join(dir, "cache")
+	p := newProvider(t, opts)
 	if err := start(t, p, fumehood.Spec{Image: busybox}).Close(t.Context()); err != nil { // fetches the image
 		t.Fatal(err)
 	}
 	phases := slices.Sorted(maps.Keys(killedPhases))
 	ways := []string{"reaper", "cleanup", "killed reaper"}
-	for round := range tier.Pick(t, 30, 90, 300) {
+	for round := range rounds {
 		phase, way := phases[round%len(phases)], ways[round/len(phases)%len(ways)]
-		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way) })
+		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way, ociVar+"="+opts.Runtime) })
 	}
 }
 
 // killOwner starts an owner, kills it, and checks that everything of it is removed.
-func killOwner(t *testing.T, p *native.Provider, dir, phase, way string) {
+func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 	prefix := "k" + strings.ToLower(rand.Text()[:10])
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix)
+	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix, env)
 	if way == "cleanup" {
 		cmd.Env = append(cmd.Env, aloneVar+"=1")
 	}
@@ -213,7 +253,7 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way string) {
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
 	}
-	if phase != "first start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
+	if phase != "first start" && phase != "kept start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
 		t.Error("no leftovers are found while the owner runs")
 	}
 	<-time.After(time.Duration(mathrand.IntN(60_000)) * time.Microsecond) //nolint:gosec // not a secret
@@ -227,6 +267,9 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way string) {
 		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
 			t.Error(err)
 		}
+	}
+	if strings.HasPrefix(phase, "kept ") {
+		removeComplete(t, p)
 	}
 	// A process that is not in a control group yet ends by itself. A reaper that was starting works at the same time.
 	conformance.Eventually(t, "everything is removed", func() bool { return len(leftovers(t, dir, prefix)) == 0 })

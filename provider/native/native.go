@@ -20,7 +20,11 @@
 package native
 
 import (
+	"context"
 	"log/slog"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -43,6 +47,10 @@ type Options struct {
 	// Seccomp is the file of the sandboxes' seccomp profile, in the format of `docker run --security-opt seccomp=FILE`.
 	// Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every system call.
 	Seccomp string
+	// Runtime is an OCI runtime that starts the sandboxes: the name of a program, such as runsc for gVisor, or its
+	// absolute path. It needs root. Empty means that this package starts them itself. A spec may name crun, runc or
+	// runsc; that counts if the options name none, or if it is runsc.
+	Runtime string
 	// UserNamespace runs each sandbox in a user namespace: root in it has the rights of an unprivileged user on the host.
 	// It needs Linux 6.6, and file systems that can map user ids below CacheDir and below the mounts of specs.
 	UserNamespace bool
@@ -53,11 +61,22 @@ type Options struct {
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.
 	NoReaper bool
+	// Builder returns what builds images: a docker.Provider, whose Engine must be on a unix socket of this machine. It is
+	// called when the first Dockerfile must be built; the provider closes the result. Nil means that Dockerfiles are an
+	// ErrUnsupported.
+	Builder func(ctx context.Context) (Builder, error)
 	// Logger receives warnings and what weakens the isolation. Nil disables logging.
 	Logger *slog.Logger
 	// Progress is called for the steps of fetching an image. It is called concurrently and must not block. Nil disables
 	// progress reports.
 	Progress func(Progress)
+}
+
+// Builder builds images from Dockerfiles.
+type Builder interface {
+	fumehood.Provider
+	provider.Preparer
+	provider.ImageBuilder
 }
 
 // Progress is one step of fetching an image.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -32,6 +33,11 @@ func newProvider(t *testing.T, opts native.Options) *native.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
+	images := []string{busybox}
+	if opts.CacheDir == "" { // otherwise it takes a second to unpack them
+		images = append(images, debian, static)
+	}
+	testimages.Load(t, p, images...)
 	ctx := t.Context()
 	t.Cleanup(func() {
 		if err := p.Close(ctx); err != nil {
@@ -47,7 +53,6 @@ func newProvider(t *testing.T, opts native.Options) *native.Provider {
 // need skips t where sandboxes cannot be made.
 func need(t *testing.T) {
 	t.Helper()
-	tier.NeedDocker(t) // it has the images
 	if err := native.Supported(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
@@ -78,11 +83,17 @@ func TestProvider_Promises(t *testing.T) {
 	}{
 		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{}},
 		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.Quick, native.Options{}},
+		{opened + "debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.CI, native.Options{}},
 		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{}},
 		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, tier.CI, native.Options{}},
 		{"debian user namespace", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{UserNamespace: true}},
 	} {
-		exceptions := conformance.NoStop("sandboxes cannot be kept")
+		exceptions := map[string]conformance.Exception{}
+		if c.spec.Keep {
+			exceptions["stop/sandbox not kept cannot be stopped"] = conformance.Exception{
+				Reason: "opened sandboxes are always kept", Check: stopsAll,
+			}
+		}
 		if c.spec.User == "" {
 			exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
 		}
@@ -96,21 +107,54 @@ func TestProvider_Promises(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, c.opts)
 			probe := c.spec.Dir + "/probe"
+			begin := func(t *testing.T, keeps bool) fumehood.Sandbox {
+				spec := c.spec
+				if spec.Image == static {
+					spec.Mounts = []fumehood.Mount{home(t, spec.Dir)}
+				}
+				var sb fumehood.Sandbox
+				if spec.Keep || keeps {
+					sb = keep(t, p, spec)
+				} else {
+					sb = start(t, p, spec)
+				}
+				if spec.Keep {
+					sb = again(t, p, sb)
+				}
+				if err := sb.WriteFile(t.Context(), probe, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
+					t.Fatal(err)
+				}
+				return sb
+			}
 			conformance.Run(t, conformance.Harness{
 				Column: "native " + c.name, Probe: probe, Users: c.users, Exceptions: exceptions,
-				Start: func(t *testing.T) fumehood.Sandbox {
-					spec := c.spec
-					if spec.Image == static {
-						spec.Mounts = []fumehood.Mount{home(t, spec.Dir)}
-					}
-					sb := start(t, p, spec)
-					if err := sb.WriteFile(t.Context(), probe, program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
-						t.Fatal(err)
-					}
-					return sb
-				},
+				Start:     func(t *testing.T) fumehood.Sandbox { return begin(t, false) },
+				StartKept: func(t *testing.T) fumehood.Sandbox { return begin(t, true) },
 			})
 		})
+	}
+}
+
+// opened is the beginning of the name of a column whose sandboxes another process could have started.
+const opened = "of another process "
+
+// again closes a kept sandbox and opens it.
+func again(t *testing.T, p *native.Provider, sb fumehood.Sandbox) fumehood.Sandbox {
+	t.Helper()
+	if err := sb.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := p.Open(t.Context(), sb.Info().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+// stopsAll checks that Stop works, where other columns refuse to stop sandboxes that are not kept.
+func stopsAll(t *testing.T, c *conformance.Case) {
+	if err := c.Fresh(t).Stop(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -23,11 +23,13 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// process is a guest that this process started, with the connection to it.
+// process is a guest that this process started, with the connection to it, or the first process of a sandbox that
+// another process started, without.
 type process struct {
 	*wire.Socket // our end of the connection
 	cmd          *exec.Cmd
-	pidfd        *os.File // of the first process of the sandbox; nil for others
+	pid          int
+	pidfd        *os.File // of the first process of the sandbox; nil for others, and if another process found it ended
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
 }
@@ -37,6 +39,9 @@ const complaint = 4 << 10
 
 // namespaces are the namespaces of a sandbox. With version 2 of control groups it makes that of control groups once more.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
+
+// modeRuntime is the mode of a guest that lets an OCI runtime start another one.
+const modeRuntime = "runtime"
 
 // launch starts the guest's program in a mode and in a control group. Its standard input and output are a socket. It
 // has no variables of this process and no descriptors but more.
@@ -65,12 +70,13 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
 		WaitDelay: time.Second, // descendants that survive may keep standard error open
 	}
-	if err := startIn(group, p.cmd); err != nil {
+	if err := startIn(group, p.cmd, mode != modeRuntime); err != nil { // a runtime needs all rights, and gives them up itself
 		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
 			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
 		}
 		return nil, errors.Join(err, ours.Close())
 	}
+	p.pid = p.cmd.Process.Pid
 	if pidfd >= 0 {
 		p.pidfd = os.NewFile(uintptr(pidfd), "sandbox") //nolint:gosec // not negative
 	}
@@ -81,20 +87,22 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 	return p, nil
 }
 
-// startIn starts a command in a control group, without what setup.ConfineThread gives up. It does so in a thread of its own, to
-// which all of that belongs.
-func startIn(group cgroup, cmd *exec.Cmd) error {
+// startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
+// of its own, to which all of that belongs.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd) // the first thread never ends; meanwhile it is not free for the goroutine
+			started <- startIn(group, cmd, confined) // the first thread never ends; meanwhile it is not free for the goroutine
 			runtime.UnlockOSThread()
 			return
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
 		if err == nil {
-			err = setup.ConfineThread(capabilitySet())
+			if confined {
+				err = setup.ConfineThread(capabilitySet())
+			}
 			if err == nil && cmd.SysProcAttr.UidMappings != nil {
 				err = reachProgram(cmd)
 			}
@@ -137,10 +145,12 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		return ctx.Err()
 	case failed:
 		return ours
+	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
+		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
 	case err != nil:
 		_ = p.cmd.Process.Kill()
 		<-p.ended
-		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
+		return fmt.Errorf("answer of the guest: %w%s", err, said(p.stderr))
 	}
 	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
 }
@@ -182,6 +192,9 @@ func (p *process) Complaint() string {
 
 // over reports whether the process has ended.
 func (p *process) over() bool {
+	if p.cmd == nil {
+		return p.pidfd == nil || hasEnded(p.pidfd)
+	}
 	select {
 	case <-p.ended:
 		return true
@@ -190,14 +203,22 @@ func (p *process) over() bool {
 	}
 }
 
-// kill kills the process and waits for its end, and for that of everything in its PID namespace.
-func (p *process) kill() error {
-	_ = p.cmd.Process.Kill() // has ended
-	t := time.NewTimer(endWithin)
+// endsWithin waits for the process's end, and reports whether it has ended.
+func (p *process) endsWithin(d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-p.ended:
+		return true
 	case <-t.C:
+		return false
+	}
+}
+
+// kill kills the process and waits for its end, and for that of everything in its PID namespace.
+func (p *process) kill() error {
+	_ = p.cmd.Process.Kill() // has ended
+	if !p.endsWithin(endWithin) {
 		return fmt.Errorf("process %d has not ended %v after SIGKILL", p.cmd.Process.Pid, endWithin)
 	}
 	if p.pidfd != nil {
@@ -205,6 +226,16 @@ func (p *process) kill() error {
 	}
 	_ = p.Close() // the client may have closed it
 	return nil
+}
+
+// fate returns how an ended process ended, for an error: nothing if another process started it. It also reports whether
+// SIGKILL may have ended it.
+func (p *process) fate() (killed bool, how string) {
+	if p.cmd == nil {
+		return true, ""
+	}
+	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return status.Signaled() && status.Signal() == syscall.SIGKILL, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
 }
 
 // endWithin bounds the wait for the end of a killed process.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -21,8 +22,10 @@ import (
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
 	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -33,10 +36,14 @@ type Provider struct {
 	stateDir string
 	guest    func() (string, error) // installs the guest's program once, and returns its path
 	store    *imagestore.Store
-	filter   []byte // of system calls; nil allows all
+	filter   []byte                 // of system calls; nil allows all
+	profile  func() (string, error) // reads the seccomp profile for a runtime
 
 	presence  presence
 	unlimited sync.Once // logs that limits are not enforced
+
+	building sync.Mutex
+	built    Builder // nil until an image is built
 
 	mu     sync.Mutex
 	closed bool
@@ -121,6 +128,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if rootless() {
 		images = "images-of-one-owner"
 	}
+	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
 	if p.store, err = imagestore.Open(filepath.Join(cache, images), imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}); err != nil {
 		return nil, err
 	}
@@ -140,9 +148,12 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, b.SHA256, setup.Guest)
+	file, readable := filepath.Join(dir, b.SHA256, setup.Guest), filepath.Join(dir, b.SHA256, readableGuest)
 	if err = os.MkdirAll(dir, 0o700); err == nil {
 		err = private(dir) // the program begins with all rights
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(filepath.Dir(file), path.Base(setup.SocketDir)), 0o711)
 	}
 	if err == nil {
 		if _, serr := os.Stat(file); serr == nil {
@@ -154,7 +165,10 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 		program, err = b.Program()
 	}
 	if err == nil {
-		err = write(file, program)
+		err = write(readable, program, 0o755)
+	}
+	if err == nil {
+		err = write(file, program, 0o711) // its processes cannot be traced
 	}
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
@@ -170,8 +184,11 @@ func private(dir string) error {
 	return owner.Private(dir, info)
 }
 
-// write writes a program that every user may execute, but not read: its processes cannot be traced.
-func write(file string, program []byte) (err error) {
+// readableGuest is the name of a copy of the guest that every user may read, which gVisor requires.
+const readableGuest = setup.Guest + "-readable"
+
+// write writes a program.
+func write(file string, program []byte, mode fs.FileMode) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}
@@ -186,7 +203,7 @@ func write(file string, program []byte) (err error) {
 	}()
 	_, err = f.Write(program)
 	if err == nil {
-		err = f.Chmod(0o711)
+		err = f.Chmod(mode)
 	}
 	if err == nil {
 		err = f.Sync() // so that a crash leaves no file with the name and other content
@@ -197,14 +214,19 @@ func write(file string, program []byte) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts,
-// AllowUnsafe, Labels, ConfigFile, Journal and Logger. If any other field is set, the error is an ErrUnsupported.
+// Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none, Limits, Mounts, Keep, TTL,
+// AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, the error is an
+// ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	if err := supported(spec); err != nil {
+	spec, err := p.withoutDockerfile(ctx, spec, provider.PrepareOptions{})
+	if err == nil {
+		err = supported(spec)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := guests.CheckLimits(spec); err != nil {
@@ -233,6 +255,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	sb := provider.New(s, spec, rec)
 	if !p.hold(s, sb) {
+		s.kept.Store(false)
 		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))
 	}
 	return sb, nil
@@ -260,12 +283,8 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "give a sandbox a network", "use none, or the docker provider"
 	case len(spec.Ports) > 0:
 		what, hint = "publish ports", docker
-	case spec.Runtime != "":
-		what, hint = "choose a container runtime", docker
-	case spec.Keep:
-		what, hint = "keep a sandbox", docker
-	case spec.Binary != "":
-		what, hint = "use a container CLI", "name none"
+	case spec.Keep && rootless(): // only control groups find its processes
+		what, hint = "keep a sandbox without root", docker
 	default:
 		return nil
 	}
@@ -300,12 +319,20 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	}
 	folder, err := owner.MakeFolder(p.stateDir, spec.Name, false)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name))}
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name)),
+			Hint: "choose another name, or remove it with `fumehood cleanup " + spec.Name + "`",
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest, unenforced: unenforced}
+	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
+	sb.of.Unenforced = unenforced
+	if spec.Keep {
+		sb.key = make([]byte, wire.SecretSize)
+		_, _ = rand.Read(sb.key) // never fails
+	}
 	s, err := sb.newService(spec, img, mounts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Discard(folder))
@@ -313,6 +340,11 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 	sb.services = []*service{s}
 	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
+	}
+	if spec.Keep {
+		if err := sb.keep(ctx, spec); err != nil {
+			return nil, errors.Join(err, sb.Close(ctx))
+		}
 	}
 	return sb, nil
 }
@@ -349,7 +381,7 @@ func (p *Provider) Close(ctx context.Context) error {
 		wg.Go(func() { errs[i] = sb.Close(ctx) })
 	}
 	wg.Wait()
-	err := errors.Join(errs...)
+	err := errors.Join(append(errs, p.closeBuilder(ctx))...)
 	p.leave(err == nil)
 	return err
 }

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,29 +19,29 @@ import (
 	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
-// unprivileged is set if this program runs as another user, and holds a folder with images.
+// unprivileged is set if this program runs as another user.
 const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
 
 // stranger is the id of that user. It has no entry in any file.
 const stranger = 54321
 
-// asUser runs this test as a user without rights, in a process of its own that calls test with a function that returns
-// the reference of an image. Only the images named are there.
-func asUser(t *testing.T, test func(t *testing.T, image func(string) string), images ...string) {
+// asUser runs this test as a user without rights, in a process of its own that calls test. The only image is busybox.
+func asUser(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	asUserIn(t, nil, test, images...)
+	asUserIn(t, nil, test)
 }
 
 // asUserIn is asUser with control groups that the user has, which groups makes.
-func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *testing.T, image func(string) string), images ...string) {
+func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *testing.T)) {
 	t.Helper()
-	if dir := os.Getenv(unprivileged); dir != "" {
-		test(t, func(name string) string { return "docker-archive:" + filepath.Join(dir, filepath.Base(name)) + ".tar" })
+	if os.Getenv(unprivileged) != "" {
+		test(t)
 		return
 	}
 	need(t)
@@ -58,15 +57,6 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 			t.Error(err)
 		}
 	})
-	for _, name := range images {
-		file := filepath.Join(dir, filepath.Base(name)) + ".tar"
-		if out, err := exec.CommandContext(t.Context(), "docker", "save", "-o", file, name).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if err := os.Chmod(file, 0o644); err != nil { //nolint:gosec // the other user reads it
-			t.Fatal(err)
-		}
-	}
 	probe := filepath.Join(dir, "probe")
 	if strings.Contains(t.Name(), "Promises") { // building takes a second
 		if err := errors.Join(copyFile(conformance.BuildProbe(t), probe), os.Chmod(probe, 0o755)); err != nil { //nolint:gosec // as above
@@ -88,6 +78,11 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 	if update {
 		args = append(args, "-update-promises")
 	}
+	archive := testimages.Archive(t, busybox)
+	images := filepath.Join(home, ".cache", "fumehood-test")
+	if err := errors.Join(os.MkdirAll(images, 0o755), copyFile(archive, filepath.Join(images, "busybox.tar")), os.Chown(filepath.Dir(images), stranger, stranger)); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
 	module := []string{"go.mod", "docs/promises.json", "docs/promises.md"} // what the record of promises needs
 	for _, file := range module {
 		to := filepath.Join(home, file)
@@ -98,7 +93,7 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir = home
 	cmd.Env = []string{
-		unprivileged + "=" + dir, "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
+		unprivileged + "=1", "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
 		"FUMEHOOD_PROBE=" + probe,
 	}
 	if groups == nil {
@@ -132,13 +127,13 @@ func copyFile(from, to string) error {
 
 func TestProvider_Start_rootless(t *testing.T) {
 	t.Parallel()
-	asUser(t, rootlessStart, busybox)
+	asUser(t, rootlessStart)
 }
 
-func rootlessStart(t *testing.T, image func(string) string) {
-	p := newProvider(t, native.Options{})
+func rootlessStart(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	dir := t.TempDir()
-	sb := start(t, p, fumehood.Spec{Image: image(busybox), Mounts: []fumehood.Mount{{Host: dir, Container: "/rw", Writable: true}}})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir, Container: "/rw", Writable: true}}})
 	for script, want := range map[string]string{
 		"id -u; id -g": "0\n0",
 		"awk '{print $1, $2, $3}' /proc/self/uid_map /proc/self/gid_map": "0 54321 1\n0 54321 1",
@@ -155,24 +150,24 @@ func rootlessStart(t *testing.T, image func(string) string) {
 	}
 	_, err := sb.As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
-	_, err = p.Start(t.Context(), fumehood.Spec{Image: image(busybox), User: "1"})
+	_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, User: "1"})
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
 }
 
 func TestProvider_Start_rootlessLimits(t *testing.T) {
 	t.Parallel()
-	asUser(t, rootlessLimits, busybox)
+	asUser(t, rootlessLimits)
 }
 
-func rootlessLimits(t *testing.T, image func(string) string) {
-	p := newProvider(t, native.Options{})
+func rootlessLimits(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	for _, limits := range []fumehood.Limits{{Memory: 64 << 20}, {CPUs: 1}} {
-		_, err := p.Start(t.Context(), fumehood.Spec{Image: image(busybox), Limits: limits})
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: limits})
 		conformance.WantError(t, err, fumehood.ErrUnsupported)
 	}
 	var log bytes.Buffer
-	p = newProvider(t, native.Options{AllowUnenforcedLimits: true, Logger: slog.New(slog.NewTextHandler(&log, nil)), StateDir: filepath.Join(t.TempDir(), "state")})
-	sb := start(t, p, fumehood.Spec{Image: image(busybox), Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
+	p = newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache"), AllowUnenforcedLimits: true, Logger: slog.New(slog.NewTextHandler(&log, nil)), StateDir: filepath.Join(t.TempDir(), "state")})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
 	if got := strings.Join(sb.Info().Unenforced, " "); got != "memory swap cpus" {
 		t.Errorf("not enforced: %q", got)
 	}
@@ -183,7 +178,7 @@ func rootlessLimits(t *testing.T, image func(string) string) {
 	if err != nil || res.Success() || !strings.Contains(res.Stderr.Text(), "fork") {
 		t.Errorf("there is no limit of processes: %v, %+v: %s", err, res, res.Stderr.Text())
 	}
-	sb = start(t, p, fumehood.Spec{Image: image(busybox), Limits: fumehood.Limits{Memory: 64 << 20}})
+	sb = start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}})
 	for name, script := range map[string]string{
 		"one process":    "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null",
 		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1 & done; wait",
@@ -202,7 +197,7 @@ func rootlessLimits(t *testing.T, image func(string) string) {
 // Control groups that root has handed over by chown enforce the limits.
 func TestProvider_Start_rootlessCgroups(t *testing.T) {
 	t.Parallel()
-	asUserIn(t, ownedGroups, rootlessCgroups, busybox)
+	asUserIn(t, ownedGroups, rootlessCgroups)
 }
 
 // ownedGroups makes control groups that belong to the stranger.
@@ -235,9 +230,9 @@ func ownedGroups(t *testing.T) (all []string) {
 	return all
 }
 
-func rootlessCgroups(t *testing.T, image func(string) string) {
-	p := newProvider(t, native.Options{})
-	sb := start(t, p, fumehood.Spec{Image: image(busybox), Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
+func rootlessCgroups(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
 	if got := sb.Info().Unenforced; len(got) > 0 {
 		t.Errorf("not enforced: %v", got)
 	}
@@ -260,27 +255,33 @@ func rootlessCgroups(t *testing.T, image func(string) string) {
 func TestProvider_Promises_rootless(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.CI)
-	asUser(t, rootlessPromises, busybox)
+	asUser(t, rootlessPromises)
 }
 
-func rootlessPromises(t *testing.T, image func(string) string) {
+func rootlessPromises(t *testing.T) {
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProvider(t, native.Options{})
-	exceptions := conformance.NoStop("sandboxes cannot be kept")
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	exceptions := oneUser()
+	exceptions["stop/stop ends commands and keeps the sandbox"] = conformance.Exception{
+		Reason: "sandboxes cannot be kept without root; ErrUnsupported", Check: func(t *testing.T, _ *conformance.Case) {
+			_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Keep: true, Name: "kept"})
+			conformance.WantError(t, err, fumehood.ErrUnsupported)
+		},
+	}
 	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
-	maps.Copy(exceptions, oneUser())
 	conformance.Run(t, conformance.Harness{
 		Column: "native busybox rootless", Probe: "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
 		Start: func(t *testing.T) fumehood.Sandbox {
-			sb := start(t, p, fumehood.Spec{Image: image(busybox)})
+			sb := start(t, p, fumehood.Spec{Image: busybox})
 			if err := sb.WriteFile(t.Context(), "/probe", program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
 				t.Fatal(err)
 			}
 			return sb
 		},
+		StartKept: func(t *testing.T) fumehood.Sandbox { return start(t, p, fumehood.Spec{Image: busybox, Keep: true}) },
 	})
 }
 

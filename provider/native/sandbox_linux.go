@@ -27,18 +27,22 @@ type sandbox struct {
 	services []*service // the default one first
 	ran      atomic.Bool
 
-	unenforced []string // the limits that the kernel does not enforce
+	key  []byte        // the secret of the guests of a sandbox that outlives this process; nil for others
+	kept atomic.Bool   // such a sandbox is complete: Close leaves it in place
+	of   fumehood.Info // from its file if another process has started it
 }
 
 var (
 	_ provider.Backend = (*sandbox)(nil)
 	_ provider.Freezer = (*sandbox)(nil)
 	_ provider.Checker = (*sandbox)(nil)
+	_ provider.Stopper = (*sandbox)(nil)
 )
 
 // Info returns a description of the sandbox.
 func (sb *sandbox) Info() fumehood.Info {
-	info := fumehood.Info{Name: sb.name, Provider: sb.p.Name(), Unenforced: sb.unenforced}
+	info := sb.of
+	info.Name, info.Provider, info.Services = sb.name, sb.p.Name(), nil
 	for _, s := range sb.services {
 		info.Services = append(info.Services, s.info)
 	}
@@ -81,8 +85,18 @@ func cgroupName(folder string) string {
 	return folder[strings.LastIndexByte(folder, '/')+1:] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Close removes the sandbox.
+// startersName returns the name of the control group of a runtime's own processes.
+func startersName(folder string) string { return cgroupName(folder) + "-runtime" }
+
+// Close removes the sandbox. It leaves a kept one in place.
 func (sb *sandbox) Close(ctx context.Context) error {
+	if sb.kept.Load() {
+		for _, s := range sb.services {
+			s.leave()
+		}
+		sb.p.forget(sb)
+		return nil
+	}
 	ctx = context.WithoutCancel(ctx)
 	var errs []error
 	for _, s := range sb.services {

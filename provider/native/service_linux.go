@@ -33,12 +33,17 @@ type service struct {
 	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
+	oci    *ociRuntime // starts the guests; nil for none
+	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
+	starters cgroup
 
 	init    *process
 	guests  *guests.Manager
 	limiter *memoryLimiter // nil with control groups
 	frozen  atomic.Bool
 	ooms    atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
+	before  int          // the number of out-of-memory kills before this process has opened the sandbox
+	deaf    error        // why other processes cannot connect to the guest
 
 	mu     sync.Mutex
 	closed bool
@@ -55,6 +60,14 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 		return nil, err
 	}
 	s := &service{sb: sb, cgroup: group, image: img, memory: limits.Memory}
+	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
+		return nil, err
+	}
+	if s.oci != nil {
+		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
+			return nil, err
+		}
+	}
 	s.describe(spec, limits, mounts)
 	s.guests = newGuests(s)
 	return s, nil
@@ -76,7 +89,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
 	}
 	if s.sb.p.inUserNamespace() {
-		s.config.Root.UserNamespace, s.config.Root.Scratch = true, scratch
+		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
 		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
 	}
 	if !s.cgroup.has("pids") && limits.PIDs > 0 {
@@ -94,6 +107,9 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		}
 	}
 	s.info = fumehood.ServiceInfo{Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	if s.oci != nil {
+		s.info.Runtime = s.oci.name
+	}
 }
 
 // Start runs a command through the guest of its user.
@@ -117,20 +133,28 @@ func (s *service) build(ctx context.Context) error {
 	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
+	if err := s.makeSockets(); err != nil {
+		return err
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
-	s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup")
+	if s.oci == nil {
+		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup")
+	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
+	}
+	if s.oci != nil {
+		err = s.launchRuntime()
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
 	}
-	if err := s.init.configure(ctx, s.config); err != nil {
+	if err := s.configure(ctx, s.init, s.config); err != nil {
 		return err
 	}
 	if !s.cgroup.has("memory") && s.memory > 0 {
@@ -139,7 +163,7 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
 	}
-	return s.guests.Ready(ctx)
+	return errors.Join(s.guests.Ready(ctx), s.deaf)
 }
 
 // join starts a guest of another user in the sandbox.
@@ -149,11 +173,21 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 	}
+	if s.init.over() {
+		s.mu.Unlock()
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
+	}
 	mode := "enter"
-	if s.config.Root.UserNamespace {
+	if s.config.UserNamespace {
 		mode = "enter-user"
 	}
-	p, err := launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
+	var p *process
+	var err error
+	if s.oci != nil {
+		p, err = s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
+	} else {
+		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
+	}
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
 	}
@@ -163,7 +197,10 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	}
 	c := s.config
 	c.User, c.Root = user, nil
-	if err := p.configure(ctx, c); err != nil {
+	if err := s.configure(ctx, p, c); err != nil {
+		if _, known := errors.AsType[*fumehood.Error](err); !known { // the first process may be about to end
+			(host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over })
+		}
 		return nil, errors.Join(err, p.kill())
 	}
 	return joined{p}, nil
@@ -198,6 +235,9 @@ func (s *service) close(ctx context.Context) error {
 		s.limiter = nil
 	}
 	var errs []error
+	if s.oci != nil { // the processes that the runtime has started are not children of s.init's
+		errs = append(errs, removeGroups(ctx, s.sb.folder))
+	}
 	if s.init != nil {
 		errs = append(errs, s.init.kill()) // the kernel kills everything in its PID namespace
 	}
@@ -218,10 +258,10 @@ func (s *service) isClosed() bool {
 func (s *service) processes() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := []int{s.init.cmd.Process.Pid}
+	all := []int{s.init.pid}
 	for _, p := range s.joined {
 		if !p.over() {
-			all = append(all, p.cmd.Process.Pid)
+			all = append(all, p.pid)
 		}
 	}
 	return all

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,9 +67,15 @@ var bombs = map[string]struct {
 func TestSandbox_bombs(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.CI) // they take the processors from other tests
-	p := newProvider(t, native.Options{})
+	explode(t, native.Options{}, slices.Collect(maps.Keys(bombs))...)
+}
+
+// explode runs bombs by their names.
+func explode(t *testing.T, opts native.Options, names ...string) {
+	p := newProvider(t, opts)
 	neighbor := start(t, p, fumehood.Spec{Image: debian})
-	for name, b := range bombs {
+	for _, name := range names {
+		b := bombs[name]
 		t.Run(name, func(t *testing.T) {
 			sb := start(t, p, fumehood.Spec{Image: debian, Limits: b.limits})
 			ended := make(chan struct{})

@@ -76,7 +76,7 @@ func reachProgram(cmd *exec.Cmd) error {
 
 // pass sends a first process the host's files that it may not open itself.
 func (p *process) pass(r setup.Root) error {
-	userns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.cmd.Process.Pid))
+	userns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", p.pid))
 	if err != nil {
 		return err
 	}

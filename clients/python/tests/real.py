@@ -1,4 +1,4 @@
-"""The real program, for tests that need a server: on Docker and on the local provider."""
+"""The real program, for tests that need a server: on Docker, on the native and on the local provider."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -39,6 +40,17 @@ def containers(name: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
+def needs(provider: str) -> None:
+    """Skip a test if the provider does not work here. Load the image of the native provider."""
+    if provider != "native":
+        return
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise unittest.SkipTest("the native provider needs Linux and root")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    command = [BINARY, "--provider", "native", "image", "load", str(cache / "fumehood-test" / "python.tar")]
+    subprocess.run(command, capture_output=True, check=True)
+
+
 class OnProvider(unittest.TestCase):
     """Tests with a client and a sandbox of a provider. Subclasses name it."""
 
@@ -51,6 +63,7 @@ class OnProvider(unittest.TestCase):
     def setUpClass(cls) -> None:
         if not cls.provider or not BINARY:
             raise unittest.SkipTest("FUMEHOOD_BINARY names no program: run make test-client")
+        needs(cls.provider)
         cls.client = Client(arguments=["--provider", cls.provider, *cls.arguments])
         cls.addClassCleanup(cls.client.close)
         cls.sb = cls.start()

@@ -1,4 +1,4 @@
-"""The blocking client with real sandboxes, on Docker and on the local provider."""
+"""The blocking client with real sandboxes, on Docker, on the native and on the local provider."""
 
 from __future__ import annotations
 
@@ -268,6 +268,14 @@ class DockerCommands(Commands):
 
 class DockerFiles(Files):
     provider = "docker"
+
+
+class NativeCommands(Commands):
+    provider = "native"
+
+
+class NativeFiles(Files):
+    provider = "native"
 
 
 class LocalCommands(Commands):

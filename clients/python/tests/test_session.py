@@ -1,4 +1,4 @@
-"""Sessions, the progress of images and renewals: with a fake server, and on Docker and the local provider."""
+"""Sessions, the progress of images and renewals: with a fake server, and with real providers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fumehood
 from fumehood import AsyncClient, Client, Progress, session
 from fumehood.session import Asset, AsyncRuntime, AsyncSession, Input, Runtime, Session, SessionChunk, SessionEnd
 from tests.fake import Cut, Fake, Got, answer, failure
-from tests.real import BINARY, IMAGE, WAITS
+from tests.real import BINARY, IMAGE, WAITS, needs
 
 RESULT = {
     "outcome": "exited",
@@ -289,6 +289,7 @@ class TestNames(unittest.TestCase):
 class Sessions(unittest.TestCase):
     """Real sessions. Subclasses name the provider."""
 
+    provider: ClassVar[str] = ""
     spec: ClassVar[dict[str, Any]] = {}
     client: ClassVar[Client]
     folder: ClassVar[Path]
@@ -304,7 +305,8 @@ class Sessions(unittest.TestCase):
         (cls.folder / "work" / "a.txt").write_text("one\n")
         (cls.folder / "assets").mkdir()
         (cls.folder / "assets" / "want").write_text("one\ntwo\n")
-        cls.client = Client(arguments=["--provider", cls.spec["type"]], host_paths=[cls.folder])
+        needs(cls.provider)
+        cls.client = Client(arguments=["--provider", cls.provider], host_paths=[cls.folder])
         cls.addClassCleanup(cls.client.close)
 
     def open(self, **options: Any) -> Session:
@@ -375,7 +377,7 @@ class Sessions(unittest.TestCase):
 
     def test_asyncio(self) -> None:
         async def main() -> None:
-            arguments = ["--provider", str(self.spec["type"])]
+            arguments = ["--provider", self.provider]
             async with (
                 AsyncClient(arguments=arguments, host_paths=[self.folder]) as client,
                 await client.open_session(self.spec, workspace=self.folder / "work") as opened,
@@ -400,10 +402,12 @@ class Sessions(unittest.TestCase):
 
 
 class TestLocal(Sessions):
+    provider = "local"
     spec: ClassVar[dict[str, Any]] = {"type": "local"}
 
 
 class TestDocker(Sessions):
+    provider = "docker"
     spec: ClassVar[dict[str, Any]] = {"type": "docker", "docker": {"image": IMAGE}}
 
     def test_uploaded(self) -> None:
@@ -411,6 +415,10 @@ class TestDocker(Sessions):
         with self.client.open_session(spec, workspace=self.folder / "work") as opened:
             self.assertTrue(opened.exec("echo new >new.txt").success)
             self.assertEqual(opened.read_files("new.txt"), {"new.txt": b"new\n"})
+
+
+class TestNative(TestDocker):
+    provider = "native"
 
 
 del Sessions  # its subclasses run it

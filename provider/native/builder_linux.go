@@ -1,0 +1,123 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
+)
+
+var _ provider.ImageBuilder = (*Provider)(nil)
+
+// builder returns what builds images. It is opened once.
+func (p *Provider) builder(ctx context.Context) (Builder, error) {
+	p.building.Lock()
+	defer p.building.Unlock()
+	if p.built != nil {
+		return p.built, nil
+	}
+	err := errors.New("none was given to the provider")
+	if p.opts.Builder != nil {
+		p.built, err = p.opts.Builder(ctx)
+	}
+	switch {
+	case err == nil:
+		return p.built, nil
+	case ctx.Err() != nil:
+		return nil, err
+	}
+	p.built = nil
+	if e, ok := errors.AsType[*fumehood.Error](err); ok { // its hint does not apply
+		err = &fumehood.Error{Op: e.Op, Err: e.Err}
+	}
+	return nil, &fumehood.Error{
+		Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("images are built with a Docker Engine: %w", err),
+		Hint: "start a Docker Engine here, or build the image elsewhere and use its file: docker-archive:FILE, oci-archive:FILE, oci:FOLDER",
+	}
+}
+
+// closeBuilder closes the builder, if it is open.
+func (p *Provider) closeBuilder(ctx context.Context) error {
+	p.building.Lock()
+	defer p.building.Unlock()
+	if p.built == nil {
+		return nil
+	}
+	err := p.built.Close(ctx)
+	p.built = nil
+	return err
+}
+
+func hasDockerfile(spec fumehood.Spec) bool {
+	return spec.Compose != nil && spec.Compose.Dockerfile != ""
+}
+
+// withoutDockerfile returns the spec of a sandbox of the image that a Dockerfile builds, if spec has a Dockerfile. It
+// builds the image, unless the spec has its ID.
+func (p *Provider) withoutDockerfile(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (fumehood.Spec, error) {
+	if !hasDockerfile(spec) {
+		return spec, nil
+	}
+	if spec.Images == nil {
+		b, err := p.builder(ctx)
+		if err != nil {
+			return spec, err
+		}
+		images, err := b.Prepare(ctx, spec, opts)
+		if err != nil {
+			return spec, err
+		}
+		spec.Image = images[defaultService]
+	}
+	spec.Compose = nil
+	return spec, nil
+}
+
+// FindImage describes an image of the builder; false if it has none of that name.
+func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, bool, error) {
+	b, err := p.builder(ctx)
+	if err != nil {
+		return provider.Image{}, false, err
+	}
+	return b.FindImage(ctx, ref)
+}
+
+// PullImage describes an image of the builder, which pulls it if it has none of that name.
+func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, error) {
+	b, err := p.builder(ctx)
+	if err != nil {
+		return provider.Image{}, err
+	}
+	return b.PullImage(ctx, ref)
+}
+
+// BuildImage builds an image. Sandboxes can use its ID.
+func (p *Provider) BuildImage(ctx context.Context, build provider.ImageBuild) (string, error) {
+	b, err := p.builder(ctx)
+	if err != nil {
+		return "", err
+	}
+	return b.BuildImage(ctx, build)
+}
+
+// Images lists the images that the builder has built.
+func (p *Provider) Images(ctx context.Context) ([]provider.Image, error) {
+	b, err := p.builder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.Images(ctx)
+}
+
+// RemoveImage removes an image that the builder has built.
+func (p *Provider) RemoveImage(ctx context.Context, image provider.Image) error {
+	b, err := p.builder(ctx)
+	if err != nil {
+		return err
+	}
+	return b.RemoveImage(ctx, image)
+}

@@ -1,0 +1,84 @@
+//go:build amd64 || arm64
+
+package native_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// dockerfile returns the spec of a sandbox that is built from a Dockerfile.
+func dockerfile(t *testing.T, text string) fumehood.Spec {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "Dockerfile")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: file}}
+}
+
+func TestProvider_Start_noBuilder(t *testing.T) {
+	t.Parallel()
+	for name, builder := range map[string]func(context.Context) (native.Builder, error){
+		"none": nil,
+		"no Engine": func(context.Context) (native.Builder, error) {
+			return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrUnavailable, Err: errors.New("no Engine answers"), Hint: "start it"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t, native.Options{Builder: builder})
+			for what, try := range map[string]func() error{
+				"start": func() error {
+					_, err := p.Start(t.Context(), dockerfile(t, "FROM "+busybox))
+					return err
+				},
+				"prepare": func() error {
+					_, err := p.Prepare(t.Context(), dockerfile(t, "FROM "+busybox), provider.PrepareOptions{})
+					return err
+				},
+				"build": func() error {
+					_, err := p.BuildImage(t.Context(), provider.ImageBuild{})
+					return err
+				},
+			} {
+				if err := try(); fumehood.ClassOf(err) != fumehood.ErrUnsupported || !strings.Contains(err.Error(), "docker-archive:FILE") || strings.Contains(err.Error(), "start it") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
+}
+
+// The sandbox has what the Dockerfile has built, with the configuration of the image.
+func TestProvider_Start_dockerfile(t *testing.T) {
+	t.Parallel()
+	tier.NeedDocker(t)
+	engine := dockertest.Provider(t, docker.Options{})
+	p := newProvider(t, native.Options{Builder: func(context.Context) (native.Builder, error) { return engine, nil }})
+	spec := dockerfile(t, "FROM "+busybox+"\nRUN echo built >/built\nENV A=B\nUSER tester\n")
+	images, err := p.Prepare(t.Context(), spec, provider.PrepareOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec.Images = range []map[string]string{nil, images} {
+		r, err := start(t, p, spec).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "cat /built; echo $A; id -un"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Stdout.Text(); got != "built\nB\ntester\n" {
+			t.Errorf("got %q, %s", got, r.Stderr.Text())
+		}
+	}
+}

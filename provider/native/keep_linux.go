@@ -1,0 +1,181 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// A kept sandbox outlives the process that starts it. Its guests are residents (package guests): they listen on sockets
+// in the sandbox's folder, and do not end with a connection. The folder's file says what another process needs to know.
+// Only a complete sandbox is marked as kept, so one whose start was interrupted is removed like any other.
+
+// sockets returns the folder for the sockets of the service's guests; empty if the sandbox is not to be kept.
+func (s *service) sockets() string {
+	if s.sb.key == nil {
+		return ""
+	}
+	return filepath.Join(s.sb.folder, "sockets-"+s.info.Name)
+}
+
+// makeSockets makes the folder for sockets, and has it mounted.
+func (s *service) makeSockets() error {
+	folder := s.sockets()
+	if folder == "" {
+		return nil
+	}
+	s.config.Root.Sockets = folder
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(folder, 0o755) //nolint:gosec // for the sandbox's users; on the host, the parent folder is closed
+}
+
+// keep makes a sandbox that has started outlive this process.
+func (sb *sandbox) keep(ctx context.Context, spec fumehood.Spec) error {
+	for _, s := range sb.services {
+		if err := s.image.Keep(ctx, sb.folder); err != nil {
+			return err
+		}
+	}
+	if err := sb.writeState(spec); err != nil {
+		return err
+	}
+	var expires time.Time
+	if spec.TTL > 0 {
+		expires = time.Now().Add(spec.TTL)
+	}
+	if err := owner.Keep(sb.folder, expires); err != nil {
+		return err
+	}
+	sb.kept.Store(true)
+	return nil
+}
+
+// leave closes the connections to the service, which goes on.
+func (s *service) leave() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.guests.Close()
+	if s.init.pidfd != nil {
+		_ = s.init.pidfd.Close() // nothing was written
+	}
+	if s.image != nil {
+		_ = s.image.Close() // it only releases a lock
+	}
+}
+
+// find returns the first process of a service, which another process has started. An error means that the process
+// cannot be seen from here.
+func find(text string) (*process, error) {
+	id, err := owner.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	self, err := owner.Self()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{pid: id.PID}
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if err == nil {
+		p.pidfd = os.NewFile(uintptr(fd), "sandbox") //nolint:gosec // not negative
+	}
+	// The descriptor came first, so it is not of a later process with the same number.
+	switch owner.Judge(self, id) {
+	case owner.Alive:
+		if err != nil {
+			return nil, os.NewSyscallError("pidfd_open", err)
+		}
+		return p, nil
+	case owner.Unknown:
+		err = errors.New("it runs on another machine, or in another PID namespace")
+	default:
+		err = nil
+	}
+	if p.pidfd != nil {
+		_ = p.pidfd.Close() // nothing was written
+		p.pidfd = nil
+	}
+	return p, err
+}
+
+// hasEnded reports whether the process of a pidfd has ended; false if the pidfd is closed.
+func hasEnded(pidfd *os.File) (ended bool) {
+	_ = wire.Control(pidfd, func(fd int) error {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor has 31 bits
+		ended = n > 0
+		return err
+	})
+	return ended
+}
+
+// stopPause is the pause between attempts to kill everything in a service.
+const stopPause = time.Millisecond
+
+// Stop kills everything that runs in a kept sandbox. Its guests' first processes go on, because the files exist only
+// as long as they do.
+func (sb *sandbox) Stop(ctx context.Context) error {
+	if !sb.kept.Load() {
+		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("not a kept sandbox"), Hint: "set Keep in its spec"}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	var errs []error
+	for _, s := range sb.services {
+		errs = append(errs, s.killAll(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+var _ provider.Reattacher = (*service)(nil)
+
+// killAll kills all processes of the service but the first one. They are suspended meanwhile, so that none escapes by
+// starting another one.
+func (s *service) killAll(ctx context.Context) error {
+	for {
+		if err := s.freeze(cgroups.Frozen); err != nil {
+			return errors.Join(err, s.freeze(cgroups.Thawed))
+		}
+		pids, err := s.cgroup.GetAllPids()
+		left := 0
+		for _, pid := range pids {
+			if pid != s.init.pid && pid > 0 {
+				left++
+				_ = unix.Kill(pid, unix.SIGKILL) // a suspended process does not end
+			}
+		}
+		if err := errors.Join(err, s.freeze(cgroups.Thawed)); err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-time.After(stopPause):
+		case <-ctx.Done():
+			return fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin)
+		}
+	}
+}
+
+// Detached lists the service's detached commands.
+func (s *service) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
+	return s.guests.Detached(ctx)
+}
+
+// Join attaches to a detached command.
+func (s *service) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
+	return s.guests.Join(ctx, info, out)
+}

@@ -1,0 +1,182 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/setup"
+)
+
+// ociRuntime is an OCI runtime that starts the processes of sandboxes.
+type ociRuntime struct {
+	name    string // as the user or a spec names it
+	program string // its path
+	gvisor  bool   // it is gVisor's runsc
+}
+
+// runtimes are the names of runtimes that a spec may contain. It may be from a file of someone else, so it cannot name
+// any other program.
+var runtimes = []string{"crun", "runc", "runsc"}
+
+// runtimeOf returns the runtime of a sandbox: that of the options, or that of the spec if it isolates more or the
+// options name none. It returns nil if no runtime is wanted.
+func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
+	name := p.opts.Runtime
+	if spec.Runtime != "" && spec.Runtime != name {
+		if !slices.Contains(runtimes, spec.Runtime) {
+			return nil, &fumehood.Error{
+				Class: fumehood.ErrConfig, Err: fmt.Errorf("unknown runtime %q, only %s", spec.Runtime, strings.Join(runtimes, ", ")),
+				Hint: "select another program with --runtime",
+			}
+		}
+		if name == "" || isGVisor(spec.Runtime) && !isGVisor(name) {
+			name = spec.Runtime
+		}
+	}
+	what := ""
+	switch {
+	case name == "":
+		return nil, nil
+	case os.Geteuid() != 0:
+		what = "without root"
+	case p.opts.UserNamespace:
+		what = "in a user namespace"
+	case spec.Keep:
+		what = "for a kept sandbox"
+	case spec.Compose != nil:
+		what = "with a Compose project"
+	case !spec.Network.IsNone():
+		what = "with a network"
+	}
+	if what != "" {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the native provider cannot use the runtime %s %s", name, what), Hint: "use the docker provider",
+		}
+	}
+	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("runtime %s: a relative path", name), Hint: "name a program, or its absolute path"}
+	}
+	program, err := exec.LookPath(name)
+	if err != nil {
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("runtime: %w", err), Hint: "install it, or name another one"}
+	}
+	return &ociRuntime{name: name, program: program, gvisor: isGVisor(name)}, nil
+}
+
+// isGVisor reports whether a runtime is gVisor's, by its program's name.
+func isGVisor(name string) bool {
+	base := filepath.Base(name)
+	return strings.Contains(base, "runsc") || strings.Contains(base, "gvisor")
+}
+
+// guest returns the path of the guest's program in the sandbox.
+func (o *ociRuntime) guest() string {
+	if o.gvisor {
+		return setup.GuestDir + "/" + readableGuest
+	}
+	return setup.GuestDir + "/" + setup.Guest
+}
+
+// args returns the command line for one of the runtime's commands. All of its state is in a folder. Disk is the size of
+// the writable layer in bytes.
+func (o *ociRuntime) args(state string, disk int64, command string, more ...string) []string {
+	args := []string{o.program, "--root", state}
+	if o.gvisor { // it has its own writable layer, which a file in ours would hold by default
+		args = append(args, "--network=none", fmt.Sprintf("--overlay2=root:memory,size=%d", disk))
+	}
+	return append(append(args, command, "--detach"), more...)
+}
+
+// Files and folders of a runtime in a sandbox's folder.
+const (
+	bundleFolder = "bundle"
+	stateFolder  = "runtime" // the runtime's own
+	processFile  = "process.json"
+)
+
+// container is the name that the runtime gives to a sandbox.
+const container = "sandbox"
+
+// launchRuntime starts the runtime, which starts the first process.
+func (s *service) launchRuntime() error {
+	if err := s.starters.create(); err != nil {
+		return fmt.Errorf("make control groups: %w", err)
+	}
+	spec, err := s.ociSpec()
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.config.Root.RootPoint(), 0o700); err != nil { // runc looks for it in the host's mount namespace too
+		return err
+	}
+	bundle := filepath.Join(s.sb.folder, bundleFolder)
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(bundle, "config.json"), spec); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(s.sb.folder, processFile), spec.Process); err != nil {
+		return err
+	}
+	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", bundle)
+	return err
+}
+
+// supervise starts a guest in the sandbox by one of the runtime's commands.
+func (s *service) supervise(l setup.Launch, command string, more ...string) (*process, error) {
+	pids, err := os.MkdirTemp(s.sb.folder, "pid-")
+	if err != nil {
+		return nil, err
+	}
+	l.PIDFile = filepath.Join(pids, "pid")
+	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root.Size, command, append(more, "--pid-file", l.PIDFile, container)...)
+	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime)
+	if err != nil {
+		return nil, err
+	}
+	if err := setup.Send(p, l); err != nil {
+		return nil, errors.Join(err, p.kill())
+	}
+	return p, nil
+}
+
+// configure sends a guest its Config and waits for the answer.
+func (s *service) configure(ctx context.Context, p *process, c setup.Config) error {
+	if s.oci == nil {
+		return p.configure(ctx, c)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, guests.Slow(startWithin))
+	defer cancel()
+	c.Root, c.Seccomp = nil, nil // by the runtime
+	err := p.configure(ctx, c)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = cmp.Or(context.Cause(ctx), err)
+	}
+	if err != nil {
+		return fmt.Errorf("runtime %s: %w", s.oci.name, err)
+	}
+	return nil
+}
+
+func writeJSON(file string, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o600)
+}

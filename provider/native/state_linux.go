@@ -1,0 +1,123 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// stateFile is the file, in the folder of a kept sandbox, that contains its state.
+const stateFile = "sandbox.json"
+
+// maxState bounds the file in bytes.
+const maxState = 16 << 20
+
+// state describes a kept sandbox to other processes.
+type state struct {
+	Protocol byte           `json:"protocol"` // that of its guests; see wire.Version
+	Info     fumehood.Info  `json:"info"`
+	Created  time.Time      `json:"created"`
+	Key      []byte         `json:"key"`   // the secret of its guests
+	Guest    string         `json:"guest"` // the path of their program
+	Services []serviceState `json:"services"`
+}
+
+// serviceState describes a service, in the order of Info.Services.
+type serviceState struct {
+	First  string       `json:"first"`  // its first process, in the text form of owner.ID
+	Config setup.Config `json:"config"` // for guests of other users
+	Term   bool         `json:"term"`   // its environment sets the variable TERM
+}
+
+// writeState writes the file of a sandbox that has started.
+func (sb *sandbox) writeState(spec fumehood.Spec) error {
+	st := state{Protocol: wire.Version, Info: provider.Describe(&spec, sb.Info()), Created: time.Now().UTC(), Key: sb.key, Guest: sb.guest}
+	for _, s := range sb.services {
+		first, err := owner.Of(s.init.pid)
+		if err != nil {
+			return err
+		}
+		c := s.config
+		c.Root = nil
+		st.Services = append(st.Services, serviceState{First: first.String(), Config: c, Term: s.term})
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	return owner.WriteFile(filepath.Join(sb.folder, stateFile), text)
+}
+
+// readState reads the file in a kept sandbox's folder.
+func readState(folder string) (state, error) {
+	file := filepath.Join(folder, stateFile)
+	st, err := parseState(file)
+	if err == nil {
+		return st, nil
+	}
+	return state{}, &fumehood.Error{
+		Class: fumehood.ErrInfrastructure, Path: file, Err: fmt.Errorf("the sandbox cannot be used: %w", err),
+		Hint: "remove it with `fumehood cleanup " + filepath.Base(folder) + "`",
+	}
+}
+
+func parseState(file string) (st state, err error) {
+	f, err := archive.OpenRegular(file)
+	if err != nil {
+		return st, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxState+1))
+	if err != nil {
+		return st, err
+	}
+	if len(text) > maxState {
+		return st, fmt.Errorf("file has more than %d bytes", maxState)
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&st); err != nil {
+		return st, err
+	}
+	return st, st.check(filepath.Base(filepath.Dir(file)))
+}
+
+// check rejects a state that was not written by writeState.
+func (st state) check(name string) error {
+	switch {
+	case st.Info.Name != name:
+		return fmt.Errorf("it describes %q", st.Info.Name)
+	case st.Protocol != wire.Version:
+		return fmt.Errorf("it was started by another version of Fumehood: protocol %d, this one has %d", st.Protocol, wire.Version)
+	case len(st.Key) != wire.SecretSize:
+		return errors.New("its key has the wrong length")
+	case !filepath.IsAbs(st.Guest):
+		return errors.New("the path of its guest is not absolute")
+	case len(st.Services) == 0 || len(st.Services) != len(st.Info.Services):
+		return fmt.Errorf("it has %d services and describes %d", len(st.Services), len(st.Info.Services))
+	}
+	names := map[string]bool{}
+	for i, s := range st.Services {
+		name := st.Info.Services[i].Name
+		if name == "" || !filepath.IsLocal(name) || filepath.Base(name) != name || names[name] {
+			return fmt.Errorf("bad name of a service: %q", name)
+		}
+		names[name] = true
+		if _, err := owner.Parse(s.First); err != nil {
+			return err
+		}
+	}
+	return nil
+}
