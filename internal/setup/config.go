@@ -39,6 +39,13 @@ type Config struct {
 	Capabilities uint64 `json:"capabilities"`
 	// Seccomp is the filter of system calls, as instructions of classic BPF (struct sock_filter). Empty allows all.
 	Seccomp []byte `json:"seccomp,omitempty"`
+	// UserNamespace reports whether the process is root only in a user namespace. Then Root.Scratch must be a path that
+	// every user may enter. The kernel must be Linux 6.6 or newer.
+	UserNamespace bool `json:"user_namespace,omitempty"`
+	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
+	OneUser bool `json:"one_user,omitempty"`
+	// Processes limits the processes and threads of the user in its user namespace. 0 is no limit.
+	Processes uint64 `json:"processes,omitempty"`
 }
 
 // Root describes a sandbox's file systems.
@@ -57,8 +64,13 @@ type Root struct {
 	// version 2 the empty string.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
+	// Passed reports whether the host sends mounts of Layers, Guest and Mounts after the Config (see Root.Pass): the
+	// process may not access the files.
+	Passed bool `json:"passed,omitempty"`
 	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
 	Sockets string `json:"sockets,omitempty"`
+
+	userNamespace bool // as Config.UserNamespace
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -108,6 +120,7 @@ const (
 	FaultUser  Fault = "user"  // there is no such user in the image
 	FaultImage Fault = "image" // the image cannot be used
 	FaultMount Fault = "mount" // a mount's source or target cannot be used
+	FaultIDs   Fault = "ids"   // the user namespace has no other user than root
 )
 
 // maxMessage bounds a Config and a Reply in bytes.

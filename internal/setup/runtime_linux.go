@@ -80,7 +80,7 @@ func (l Launch) prepare() (step string, err error) {
 	if err := l.Root.openCgroups(&s); err != nil {
 		return "open the control groups", err
 	}
-	if err := l.Root.mount(); err != nil {
+	if err := l.Root.mount(nil); err != nil {
 		return "make the root file system", err
 	}
 	if err := l.inRoot(s); err != nil {

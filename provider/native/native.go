@@ -52,6 +52,12 @@ type Options struct {
 	// absolute path. It needs root. Empty means that this package starts them itself. A spec may name crun, runc or
 	// runsc; that counts if the options name none, or if it is runsc.
 	Runtime string
+	// UserNamespace runs each sandbox in a user namespace: root in it has the rights of an unprivileged user on the host.
+	// It needs Linux 6.6, and file systems that can map user ids below CacheDir and below the mounts of specs.
+	UserNamespace bool
+	// AllowUnenforcedLimits runs sandboxes even if a limit that their spec names cannot be enforced: memory and CPUs,
+	// without root. Info and the log name the limits. If it is not set, such a start returns ErrUnsupported.
+	AllowUnenforcedLimits bool
 	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.

@@ -54,6 +54,8 @@ func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
 		return nil, nil
 	case os.Geteuid() != 0:
 		what = "without root"
+	case p.opts.UserNamespace:
+		what = "in a user namespace"
 	case spec.Keep:
 		what = "for a kept sandbox"
 	case spec.Compose != nil:

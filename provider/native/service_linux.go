@@ -31,6 +31,7 @@ type service struct {
 	info   fumehood.ServiceInfo
 	cgroup cgroup
 	config setup.Config // as of the first process
+	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
 	oci    *ociRuntime // starts the guests; nil for none
@@ -40,8 +41,9 @@ type service struct {
 	init     *process
 	guests   *guests.Manager
 	forwards *forward.Ports
+	limiter  *memoryLimiter // nil with control groups
 	frozen   atomic.Bool
-	ooms     atomic.Int64 // the number of out-of-memory kills when the service was removed
+	ooms     atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
 	before   int          // the number of out-of-memory kills before this process has opened the sandbox
 	deaf     error        // why other processes cannot connect to the guest
 
@@ -59,7 +61,7 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	if err != nil {
 		return nil, err
 	}
-	s := &service{sb: sb, cgroup: group, image: img}
+	s := &service{sb: sb, cgroup: group, image: img, memory: limits.Memory}
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
@@ -100,6 +102,13 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
 	}
+	if s.sb.p.inUserNamespace() {
+		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
+		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
+	}
+	if !s.cgroup.has("pids") && limits.PIDs > 0 {
+		s.config.Processes = uint64(limits.PIDs)
+	}
 	for dir := range image.Volumes {
 		s.config.Volumes = append(s.config.Volumes, dir)
 	}
@@ -135,7 +144,10 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
-	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
+	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
+	if s.sb.p.inUserNamespace() {
+		mapIDs(attributes, s.sb.folder)
+	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
 	if err := s.makeSockets(); err != nil {
@@ -164,7 +176,7 @@ func (s *service) build(ctx context.Context) error {
 		disk = append(disk, f)
 	}
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", append(disk, held...)...)
+		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", append(disk, held...)...)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -177,6 +189,9 @@ func (s *service) build(ctx context.Context) error {
 	}
 	if err := s.setUp(ctx); err != nil {
 		return err
+	}
+	if !s.cgroup.has("memory") && s.memory > 0 {
+		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
 	}
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
@@ -223,12 +238,16 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
 	}
+	mode := "enter"
+	if s.config.UserNamespace {
+		mode = "enter-user"
+	}
 	var p *process
 	var err error
 	if s.oci != nil {
 		p, err = s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	} else {
-		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
+		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
 	}
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
@@ -237,7 +256,8 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
+	c := s.config
+	c.User, c.Root, c.Held, c.Prohibited = user, nil, false, nil
 	if err := s.configure(ctx, p, c); err != nil {
 		if _, known := errors.AsType[*fumehood.Error](err); !known && s.ending(ctx) {
 			err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
@@ -254,6 +274,9 @@ func (s *service) ending(ctx context.Context) bool {
 
 // freeze suspends all processes, or resumes them.
 func (s *service) freeze(state cgroups.FreezerState) error {
+	if !s.cgroup.has("freezer") {
+		return errNoFreezer
+	}
 	if err := s.cgroup.Freeze(state); err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}
@@ -268,9 +291,15 @@ func (s *service) close(ctx context.Context) error {
 	all := s.joined
 	s.mu.Unlock()
 	s.forwards.Close()
-	s.ooms.Store(int64(s.cgroup.ooms()))
+	if s.cgroup.has("memory") {
+		s.ooms.Store(int64(s.cgroup.ooms()))
+	}
 	if s.frozen.Swap(false) {
 		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
+	}
+	if s.limiter != nil {
+		s.limiter.close()
+		s.limiter = nil
 	}
 	var errs []error
 	if s.oci != nil { // the processes that the runtime has started are not children of s.init's
@@ -293,4 +322,17 @@ func (s *service) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
+}
+
+// processes returns the processes that this process has started in the service.
+func (s *service) processes() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []int{s.init.pid}
+	for _, p := range s.joined {
+		if !p.over() {
+			all = append(all, p.pid)
+		}
+	}
+	return all
 }
