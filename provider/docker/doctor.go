@@ -18,11 +18,11 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Status is the result of one check, and Check one line of a diagnosis.
-type (
-	Status = provider.Status
-	Check  = provider.Check
-)
+// Status is the result of one check.
+type Status = provider.Status
+
+// Check is one line of a diagnosis.
+type Check = provider.Check
 
 // The results of checks.
 const (

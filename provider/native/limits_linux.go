@@ -23,7 +23,8 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 		controller string
 		set, asked bool
 	}{
-		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0}, {"swap", "memory", limits.Memory > 0, false},
+		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0},
+		{"swap", "memory", limits.Memory > 0, false},
 		{"cpus", "cpu", limits.CPUs > 0, spec.Limits.CPUs > 0},
 	} {
 		if groups[l.controller] != "" {
