@@ -15,9 +15,11 @@ func serve(string, *os.File, *os.File, *os.File) int { return 2 }
 
 func keepCapabilities([]string) error { return nil }
 
-func setUp(*os.File, *os.File, *os.File) int { return 2 }
+func setUp(string, *os.File, *os.File, *os.File) int { return 2 }
 
-func enter(io.Writer) int { return 2 }
+func enter(string, *os.File) int { return 2 }
+
+func supervise(*os.File, *os.File) int { return 2 }
 
 func work(string, string) int { return 2 }
 

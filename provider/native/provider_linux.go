@@ -227,7 +227,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	spec, err := p.withoutDockerfile(ctx, spec, provider.PrepareOptions{})
 	if err == nil {
-		err = supported(spec)
+		err = p.supported(spec)
 	}
 	if err != nil {
 		return nil, err
@@ -276,7 +276,7 @@ func (p *Provider) hold(s *sandbox, sb fumehood.Sandbox) bool {
 }
 
 // supported returns an error if spec has a field that this provider does not support.
-func supported(spec fumehood.Spec) error {
+func (p *Provider) supported(spec fumehood.Spec) error {
 	var what, hint string
 	const docker = "use the docker provider"
 	switch {
@@ -288,6 +288,9 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case spec.Limits.Disk == fumehood.NoLimit:
 		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
+	case p.inUserNamespace() && onDisk(spec.Limits.WithDefaults()):
+		what = "give a sandbox in a user namespace a disk that is not in memory"
+		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or use no user namespace"
 	case !spec.Network.IsNone() && rootless():
 		what, hint = "give a sandbox a network without root", "use none, or the docker provider"
 	case spec.Keep && rootless(): // only control groups find its processes
