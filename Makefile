@@ -59,6 +59,7 @@ test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## part of test-all: all tests but those of test-all-load, at full size, with the race detector
 	@scripts/ensure-programs
 	@GO=$(GO) scripts/ensure-runsc
+	@scripts/ensure-crun
 	@scripts/ensure-engine28
 	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m -skip '$(LOAD)' ./provider/docker ./...
 
@@ -145,6 +146,7 @@ generate: ## rebuild generated files
 promises: FUMEHOOD_TIER := all
 promises: images guest ## update docs/promises.json and .md: which promises each provider keeps
 	@GO=$(GO) scripts/ensure-runsc
+	@scripts/ensure-crun
 	@scripts/ensure-engine28
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \

@@ -2,7 +2,8 @@ package fumehood
 
 import "time"
 
-// Connection describes how a person connects to a running service. Under native there is no container: it has only Ports.
+// Connection describes how a person connects to a running service. Under native there is no container, and Shell is empty
+// unless the sandbox is kept.
 type Connection struct {
 	Container string   `json:"container"` // the container's name
 	Shell     []string `json:"shell"`     // a host command, using the program Spec.Binary, that opens a shell in it
@@ -21,7 +22,7 @@ type Info struct {
 	// EnvNames are the names of the variables that its spec sets or its Compose project sees, sorted.
 	EnvNames []string `json:"env_names,omitempty"`
 	// Unenforced lists the limits that the daemon does not enforce, which its options allowed: "memory", "swap",
-	// "pids", "cpus".
+	// "pids", "cpus", "disk".
 	Unenforced []string `json:"unenforced,omitempty"`
 }
 

@@ -36,7 +36,8 @@ type Spec struct {
 	// Network is what the sandbox can reach. Anything but NetworkNone weakens isolation and is logged.
 	Network Network `json:"network,omitzero"`
 	// Runtime is the name of the container runtime, such as runsc for gVisor. It applies to the services of a
-	// Compose project too. Empty means the provider's, else the daemon's default.
+	// Compose project too. Empty means the provider's, else the daemon's default. The native provider knows crun, runc
+	// and runsc.
 	Runtime string `json:"runtime,omitempty"`
 	// Ports are published on the host's loopback address. There may be MaxPorts at most, and they require a
 	// network. Connection lists them. Ports with the same container port and any free host port may share one host
@@ -119,12 +120,19 @@ type Limits struct {
 	// PIDs limits concurrent processes and threads; default DefaultPIDs. Under docker the guest's own count too, 14
 	// plus 8 for each command, so less than 48 is an ErrConfig.
 	PIDs int64 `json:"pids,omitempty"`
+	// Disk limits the size of the files that the service writes, in bytes, apart from mounts and tmpfs. By default
+	// native has 1 GiB, at most half of the memory limit, and docker and local have no limit. The docker and local
+	// providers return an ErrUnsupported for a limit, and native for NoLimit.
+	Disk int64 `json:"disk,omitempty"`
 }
 
 // minMemory is the smallest memory limit that an Engine accepts for a container (6 MiB since Engine 20.10).
 const minMemory = 6 << 20
 
-// WithDefaults returns the limits with each 0 replaced by the default: a positive number, or NoLimit.
+// minDisk and maxDisk bound a disk limit in bytes. The second is just below the largest file in ext4 (16 TiB).
+const minDisk, maxDisk = 1 << 20, 15 << 40
+
+// WithDefaults returns the limits with each 0 but that of Disk replaced by the default: a positive number, or NoLimit.
 func (l Limits) WithDefaults() Limits {
 	if l.Memory == 0 {
 		l.Memory = DefaultMemory
@@ -208,6 +216,10 @@ func (s *Spec) Validate() error {
 		return bad("the CPU limit %v is not a number up to %d", l.CPUs, MaxCPUs)
 	case l.PIDs < NoLimit:
 		return bad("the process limit %d is negative", l.PIDs)
+	case l.Disk < NoLimit:
+		return bad("the disk limit %d is negative", l.Disk)
+	case l.Disk > 0 && (l.Disk < minDisk || l.Disk > maxDisk):
+		return bad("the disk limit %d is not between 1 MiB and 15 TiB", l.Disk)
 	}
 	if m := s.Limits.Memory; m > 0 && m < minMemory {
 		return bad("the memory limit %d is below an Engine's minimum of %d bytes", m, minMemory)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -191,9 +192,12 @@ func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	if err = errors.Join(err, r.sb.Close(ctx)); err != nil {
 		return err
 	}
-	binary := r.s.env.Docker.Binary
-	r.s.log.Info("the container is kept, stopped", "container", c.Container,
-		"look", binary+" start "+c.Container+" && "+strings.Join(c.Shell, " "), "remove", "fumehood cleanup "+r.sb.Info().Name)
+	name := r.sb.Info().Name
+	look := "fumehood shell " + name
+	if c.Container != "" {
+		look = r.s.env.Docker.Binary + " start " + c.Container + " && " + strings.Join(c.Shell, " ")
+	}
+	r.s.log.Info("the container is kept, stopped", "container", cmp.Or(c.Container, name), "look", look, "remove", "fumehood cleanup "+name)
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	r.s.kept = r.s.kept || !r.s.uploads()

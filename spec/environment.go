@@ -183,6 +183,10 @@ type Limits struct {
 	CPUs float64 `yaml:"cpus" form:"cores"`
 	// PIDs is the maximum number of processes and threads at once, or none for no limit.
 	PIDs int64 `yaml:"pids" form:"count"`
+	// Disk is the size of the files that may be written, apart from mounts: a size such as 10GiB, a number of bytes,
+	// or none for no limit. If absent, it is 1 GiB and at most half of the memory with the provider native, and none
+	// with docker, which has no other.
+	Disk int64 `yaml:"disk" form:"size"`
 }
 
 // Local describes processes of this machine.

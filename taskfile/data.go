@@ -67,6 +67,7 @@ func above(key string, row spec.Limits, most fumehood.Limits) error {
 	say("memory", exceeds(row.Memory, most.Memory))
 	say("cpus", exceeds(row.CPUs, most.CPUs))
 	say("pids", exceeds(row.PIDs, most.PIDs))
+	say("disk", row.Disk != 0 && most.Disk == 0 || exceeds(row.Disk, most.Disk)) // the default is the provider's
 	return errors.Join(errs...)
 }
 

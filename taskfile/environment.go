@@ -27,6 +27,7 @@ func (e environment) with(limits ...spec.Limits) fumehood.Spec {
 	for _, l := range slices.Backward(limits) {
 		s.Limits = fumehood.Limits{
 			Memory: cmp.Or(l.Memory, s.Limits.Memory), CPUs: cmp.Or(l.CPUs, s.Limits.CPUs), PIDs: cmp.Or(l.PIDs, s.Limits.PIDs),
+			Disk: cmp.Or(l.Disk, s.Limits.Disk),
 		}
 	}
 	return s

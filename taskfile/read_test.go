@@ -287,6 +287,7 @@ func TestRead_rows(t *testing.T) {
 		"grader_file":      {row: `"grader": {"command": ["x"], "environment": {"file": "env.yaml"}}`, says: "grader.environment.file cannot be set by a row"},
 		"memory":           {row: `"limits": {"memory": "4GiB"}`, says: "limits.memory is above the limit of the task"},
 		"memory_none":      {row: `"limits": {"memory": "none"}`, says: "limits.memory is above the limit of the task"},
+		"disk":             {row: `"limits": {"disk": "4GiB"}`, says: "limits.disk is above the limit of the task"},
 		"pids":             {row: `"limits": {"pids": 1025}`, says: "limits.pids is above the limit of the task"},
 		"cpus":             {row: `"limits": {"cpus": 2}`, says: "limits.cpus is above the limit of the task"},
 		"cpus_none":        {row: `"limits": {"cpus": "none"}`, says: "limits.cpus is above the limit of the task"},

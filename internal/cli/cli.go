@@ -71,6 +71,7 @@ type commandLine struct {
 	noReaper  bool
 	seccomp   string // file of a seccomp profile
 	runtime   string // container runtime
+	userns    bool   // a user namespace for each sandbox
 	pulled    func(docker.Progress)
 
 	allowUnenforced bool // run where limits cannot be enforced
@@ -201,8 +202,9 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "do not start the reaper, a process that removes the sandboxes if this one is killed")
 	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run sandboxes even if the daemon cannot enforce their limits, for example without control groups")
 	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of sandboxes, which may allow more than Fumehood's own, or unconfined to filter no system calls")
-	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor; files cannot choose one that isolates less (default the daemon's)")
-	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "allow-unenforced-limits")
+	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor, for the native provider also a program's path; files cannot choose one that isolates less (default the daemon's)")
+	root.PersistentFlags().BoolVar(&a.userns, "user-namespace", false, "run each sandbox of the native provider in a user namespace: its root is an unprivileged user of the host")
+	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "user-namespace", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),

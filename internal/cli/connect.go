@@ -47,8 +47,10 @@ func (a *commandLine) connect(ctx context.Context, n named, asJSON bool) error {
 			return a.printJSON(connectionJSON{sb.Info().Name, svc.ServiceInfo().Name, c})
 		}
 		var text string
-		if c.Container != "" { // only docker has containers
-			text = fmt.Sprintf("container: %s\nshell:     %s\nvscode:    %s\n", c.Container, strings.Join(c.Shell, " "), strings.Join(c.VSCode, " "))
+		for _, line := range [][2]string{{"container:", c.Container}, {"shell:", strings.Join(c.Shell, " ")}, {"vscode:", strings.Join(c.VSCode, " ")}} {
+			if line[1] != "" {
+				text += fmt.Sprintf("%-10s %s\n", line[0], line[1])
+			}
 		}
 		for _, p := range c.Ports {
 			text += fmt.Sprintf("port:      %d/%s at %s:%d\n", p.Container, p.Protocol, p.Address, p.Host)

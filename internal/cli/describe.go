@@ -88,6 +88,7 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 	}
 	what.Limits = fumehood.Limits{
 		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
+		Disk: cmp.Or(s.Limits.Disk, what.Limits.Disk),
 	}
 	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
 	return what, nil
@@ -109,6 +110,9 @@ func (a *commandLine) withoutSettings(s fumehood.Spec, limits bool) fumehood.Spe
 	}
 	if limits && a.settings.used["pids"] {
 		s.Limits.PIDs = 0
+	}
+	if limits && a.settings.used["disk"] {
+		s.Limits.Disk = 0
 	}
 	return s
 }

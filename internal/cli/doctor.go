@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 func (a *commandLine) newDoctorCommand() *cobra.Command {
@@ -19,7 +20,8 @@ func (a *commandLine) newDoctorCommand() *cobra.Command {
 		Long: `Doctor reports which daemon is used, what the daemon and its machine support,
 and what that means for isolation. In a sandbox of an image that it builds
 itself, without a registry, it looks for a network and tries to exceed the
-limits. The exit code is 1 if a check failed.`,
+limits. With --provider native it reports what this machine and user can do
+and enforce without a daemon. The exit code is 1 if a check failed.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
 		Args: noArguments,
@@ -32,7 +34,7 @@ limits. The exit code is 1 if a check failed.`,
 func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 	checks := []docker.Check{}
 	var werr error
-	ok := docker.Diagnose(ctx, a.dockerOptions(), func(c docker.Check) {
+	report := func(c docker.Check) {
 		checks = append(checks, c)
 		if asJSON {
 			return
@@ -40,7 +42,13 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 		if _, err := io.WriteString(a.Out, checkText(c)); err != nil {
 			werr = err
 		}
-	})
+	}
+	var ok bool
+	if a.provider == "native" {
+		ok = native.Diagnose(report)
+	} else {
+		ok = docker.Diagnose(ctx, a.dockerOptions(), report)
+	}
 	if asJSON {
 		werr = a.printJSON(checks)
 	}

@@ -24,7 +24,7 @@ func TestErrors_flagNames(t *testing.T) {
 		}
 	}
 	for args, says := range map[string]string{
-		"--provider local run --memory 1GiB true":         "cannot limit memory, CPUs or processes",
+		"--provider local run --memory 1GiB true":         "cannot limit memory, CPUs, processes or the disk",
 		"--provider local run --image i true":             "cannot run an image",
 		"--provider local run --user nobody true":         "cannot run commands as another user",
 		"--provider local run --network bridge true":      "cannot choose a network",
@@ -39,6 +39,8 @@ func TestErrors_flagNames(t *testing.T) {
 		"run --memory -2 true":                            "--memory",
 		"run --memory 1KiB true":                          "the memory limit",
 		"run --cpus -2 true":                              "the CPU limit -2 is negative",
+		"run --disk -2 true":                              "--disk",
+		"run --disk 1KiB true":                            "the disk limit 1024 is not between",
 		"run --pids -2 true":                              "the process limit -2 is negative",
 		"snapshot create tree -o out.tar --max-size 1":    "--max-size",
 		"snapshot create tree -o out.tar --max-entries 1": "--max-entries",

@@ -23,6 +23,9 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	default:
 		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
 	}
+	if a.userns && name != "native" && !a.settings.used["user-namespace"] {
+		return nil, usageError("--user-namespace is for the native provider: add --provider native")
+	}
 	switch name {
 	case auto:
 		return a.openAuto(ctx)
@@ -116,7 +119,8 @@ func (a *commandLine) nativeOptions() native.Options {
 			}
 			return p, nil
 		},
-		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, Logger: a.providerLog(),
+		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, UserNamespace: a.userns,
+		AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(),
 		Progress: func(p native.Progress) {
 			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
 		},

@@ -31,10 +31,10 @@ type runOptions struct {
 
 // sandboxFlags are the flags that describe a sandbox of an image, as typed.
 type sandboxFlags struct {
-	image, user, workdir, memory, network string
-	env, mounts                           []string
-	cpus                                  float64
-	pids                                  int64
+	image, user, workdir, memory, disk, network string
+	env, mounts                                 []string
+	cpus                                        float64
+	pids                                        int64
 }
 
 // runFlags are the flags of `fumehood run`, as typed.
@@ -115,9 +115,10 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.memory, "memory", "", "memory limit including swap, a `size` such as 512MiB, or none (default 2GiB)")
 	flags.Float64Var(&f.cpus, "cpus", 0, "maximum `number` of CPUs, such as 1.5 (default: all)")
 	flags.Int64Var(&f.pids, "pids", 0, "maximum `number` of processes and threads; -1 for no limit (default 1024)")
+	flags.StringVar(&f.disk, "disk", "", "limit of the files that are written, a `size` such as 10GiB; needs the provider native (default: 1 GiB there, at most half of the memory)")
 	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none weaken the isolation (default none)")
 	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only)")
-	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "network")
+	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "disk", "network")
 }
 
 // spec checks the flags and returns the spec of the sandbox.
@@ -130,6 +131,11 @@ func (f *sandboxFlags) spec() (fumehood.Spec, error) {
 	if f.memory != "" {
 		if what.Limits.Memory, err = spec.ParseSize(f.memory); err != nil {
 			return what, fmt.Errorf("--memory %w", err)
+		}
+	}
+	if f.disk != "" {
+		if what.Limits.Disk, err = spec.ParseSize(f.disk); err != nil {
+			return what, fmt.Errorf("--disk %w", err)
 		}
 	}
 	if what.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {

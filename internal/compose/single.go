@@ -140,7 +140,7 @@ func (p *Project) SingleSpec(spec fumehood.Spec, image Image) (fumehood.Spec, []
 			spec.Env[name] = *value
 		}
 	}
-	spec.Limits = singleLimits(&svc)
+	spec.Limits = p.singleLimits(&svc, spec.Limits)
 	for _, v := range svc.Volumes {
 		if v.Type == types.VolumeTypeBind {
 			spec.Mounts = append(spec.Mounts, fumehood.Mount{Host: v.Source, Container: path.Clean(v.Target), Writable: !v.ReadOnly})
@@ -154,15 +154,18 @@ func (p *Project) SingleSpec(spec fumehood.Spec, image Image) (fumehood.Spec, []
 	return spec, changes, nil
 }
 
-// singleLimits returns the limits of an applied service. Those in deploy take precedence, as in Compose.
-func singleLimits(svc *types.ServiceConfig) fumehood.Limits {
+// singleLimits returns the limits of an applied service. Those in deploy take precedence, as in Compose. What neither the
+// user nor the files limit is 0, and Disk is the user's.
+func (p *Project) singleLimits(svc *types.ServiceConfig, asked fumehood.Limits) fumehood.Limits {
 	deployed := types.Resource{}
 	if d := svc.Deploy; d != nil && d.Resources.Limits != nil {
 		deployed = *d.Resources.Limits
 	}
-	return fumehood.Limits{
-		Memory: cmp.Or(int64(max(svc.MemLimit, deployed.MemoryBytes)), fumehood.NoLimit),
-		CPUs:   cmp.Or(float64(deployed.NanoCPUs), float64(svc.CPUS), fumehood.NoLimit),
-		PIDs:   cmp.Or(deployed.Pids, svc.PidsLimit, fumehood.NoLimit),
+	limits := asked
+	limits.CPUs = cmp.Or(float64(deployed.NanoCPUs), float64(svc.CPUS), asked.CPUs)
+	limits.PIDs = cmp.Or(deployed.Pids, svc.PidsLimit, asked.PIDs)
+	if own := p.as.Services[svc.Name]; asked.Memory != 0 || memoryLimit(&own) != 0 {
+		limits.Memory = cmp.Or(int64(memoryLimit(svc)), asked.Memory)
 	}
+	return limits
 }

@@ -62,7 +62,7 @@ func TestProject_CheckSingle(t *testing.T) {
 
 func TestProject_SingleSpec(t *testing.T) {
 	t.Parallel()
-	asked := fumehood.Spec{Name: "box", Compose: &fumehood.Compose{}, Limits: fumehood.Limits{PIDs: 200}}
+	asked := fumehood.Spec{Name: "box", Compose: &fumehood.Compose{}, Limits: fumehood.Limits{PIDs: 200, Disk: 1 << 20}}
 	p := loadSingle(t, `
 services:
   main:
@@ -84,7 +84,7 @@ services:
 	got.Mounts = nil
 	want := fumehood.Spec{
 		Name: "box", User: "1:2", Dir: "/w", Env: map[string]string{"A": "b"}, Compose: &fumehood.Compose{Service: "main"},
-		Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1.5, PIDs: 200},
+		Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1.5, PIDs: 200, Disk: 1 << 20},
 		Ports:  []fumehood.Port{{Container: 80, Protocol: fumehood.ProtocolUDP, Address: "127.0.0.1"}},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -114,6 +114,31 @@ func TestProject_SingleSpec_network(t *testing.T) {
 			got, _, err := loadSingle(t, c.text).SingleSpec(spec, Image{Command: []string{"sleep", "infinity"}})
 			if err != nil || got.Network.Mode != c.want {
 				t.Errorf("network %q, error %v, want %q", got.Network.Mode, err, c.want)
+			}
+		})
+	}
+}
+
+func TestProject_SingleSpec_limits(t *testing.T) {
+	t.Parallel()
+	const none = fumehood.NoLimit
+	for name, c := range map[string]struct {
+		keys        string
+		asked, want fumehood.Limits
+	}{
+		"defaults":        {"", fumehood.Limits{}, fumehood.Limits{PIDs: fumehood.DefaultPIDs}},
+		"no limit":        {"", fumehood.Limits{Memory: none, CPUs: none, PIDs: none}, fumehood.Limits{Memory: none, CPUs: none, PIDs: none}},
+		"asked":           {"", fumehood.Limits{Memory: 9 << 20, CPUs: 2, PIDs: 99}, fumehood.Limits{Memory: 9 << 20, CPUs: 2, PIDs: 99}},
+		"file":            {", mem_limit: 8m, cpus: 1, pids_limit: 88", fumehood.Limits{}, fumehood.Limits{Memory: 8 << 20, CPUs: 1, PIDs: 88}},
+		"both":            {", mem_limit: 8m, cpus: 3, pids_limit: 88", fumehood.Limits{Memory: 9 << 20, CPUs: 2, PIDs: 77}, fumehood.Limits{Memory: 8 << 20, CPUs: 2, PIDs: 77}},
+		"default by name": {", mem_limit: 2g", fumehood.Limits{}, fumehood.Limits{Memory: 2 << 30, PIDs: fumehood.DefaultPIDs}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := loadSingle(t, "services: {a: {image: i, command: sleep infinity"+c.keys+"}}")
+			got, _, err := p.SingleSpec(fumehood.Spec{Compose: &fumehood.Compose{}, Limits: c.asked}, Image{})
+			if err != nil || got.Limits != c.want {
+				t.Errorf("got %+v, %v, want %+v", got.Limits, err, c.want)
 			}
 		})
 	}

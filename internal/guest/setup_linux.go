@@ -18,8 +18,12 @@ func setUp(program string, stdin, stdout, stderr *os.File) int {
 }
 
 // enter starts another guest in a sandbox, and returns its exit code.
-func enter(stderr *os.File) int {
-	code, err := setup.Enter()
+func enter(mode string, stderr *os.File) int {
+	join := setup.Enter
+	if mode == "enter-user" {
+		join = setup.EnterUser
+	}
+	code, err := join()
 	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: enter the sandbox: "+err.Error()+"\n")
 		return 1

@@ -84,6 +84,12 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
 		exit.Usage.PIDsLimits = max(c.m.pidsLimits(ctx)-c.pids, 0)
 	}
+	if err == nil && c.m.cfg.CountsOOMs {
+		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
+		if exit.Usage.OOMKills > 0 && exit.Outcome == fumehood.Signaled && exit.Signal == sigKill {
+			exit = outOfMemory(exit)
+		}
+	}
 	if err != nil || exit.Outcome != fumehood.Lost || exit.CausedInside {
 		return exit, err
 	}

@@ -100,6 +100,8 @@ type Config struct {
 	Sockets   func() string
 	SocketDir string
 	NoSockets func(error)
+	// CountsOOMs reports whether only the Host counts out-of-memory kills: guests have no control group.
+	CountsOOMs bool
 	// Ran is set before a command runs in the sandbox.
 	Ran *atomic.Bool
 	Log *slog.Logger

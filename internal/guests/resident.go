@@ -82,7 +82,7 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 func (m *Manager) find(ctx context.Context, user string) (*guest, error) {
 	relayer, ok := m.cfg.Host.(Relayer)
 	if !ok {
-		g, err := m.direct(ctx, user)
+		g, err := m.listening(ctx, user)
 		if errors.Is(err, errNobody) && m.cfg.Serves && user == "" { // the main process has ended, or is about to
 			m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -86,6 +87,22 @@ func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 	return m.greet(ctx, met)
 }
 
+// listening is direct for a Host without relays. The process that makes a socket rejects connections until the guest has
+// taken it. So does a guest that has too many which have not proved themselves. Both last a few milliseconds.
+func (m *Manager) listening(ctx context.Context, user string) (*guest, error) {
+	for rejected := time.Now(); ; {
+		g, err := m.direct(ctx, user)
+		if !errors.Is(err, io.EOF) || time.Since(rejected) > directWithin {
+			return g, err
+		}
+		select {
+		case <-time.After(connectPause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // dial connects to a unix socket. It waits for a place in the backlog, which code in the sandbox may have filled.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	for {
@@ -94,15 +111,15 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 			return conn, err
 		}
 		select {
-		case <-time.After(backlogPause):
+		case <-time.After(connectPause):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// backlogPause is the pause between attempts to connect to a socket whose backlog is full.
-const backlogPause = 5 * time.Millisecond
+// connectPause is the pause between attempts to connect to a socket.
+const connectPause = 5 * time.Millisecond
 
 // in calls f with an address of a socket in a folder. A socket's address is limited to 108 bytes (unix(7)), and a
 // folder's path may be longer.

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // A socket whose backlog is full is one on which a guest listens.
@@ -79,4 +81,38 @@ func TestManager_find_noRelay(t *testing.T) {
 	if _, err := m.find(t.Context(), "user"); !errors.Is(err, errNobody) {
 		t.Errorf("socket of a dead guest: %v", err)
 	}
+}
+
+// The process that makes a socket rejects connections until the guest has taken it.
+func TestManager_find_rejected(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	m := New(Config{
+		Host: noRelay{&host{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
+	})
+	name, secret := m.residence("user")
+	l, err := bind(folder, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for n := range 3 {
+			c, err := l.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n < 2 {
+				_ = c.Close()
+			} else if err := wire.Prove(c, wire.Guest, secret); err == nil {
+				_ = wire.NewConn(c, wire.Guest, (&exec{swept: wire.Swept{User: 7, Began: 1}}).answer).Serve() // until the end of the test
+			}
+		}
+	}()
+	g, err := m.find(t.Context(), "user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
 }

@@ -26,8 +26,9 @@ const (
 	opaqueMarker   = ".wh..wh..opq"
 )
 
-// opaqueAttr is the attribute of a folder that hides the folders of lower layers.
-const opaqueAttr = "trusted.overlay.opaque"
+// opaqueAttrs are the attributes of a folder that hides the folders of lower layers. In a user namespace overlayfs reads
+// the second one.
+var opaqueAttrs = []string{"trusted.overlay.opaque", "user.overlay.opaque"}
 
 // maxAttrs is the maximum size of a file's extended attributes, in bytes. ext4 holds no more, and reports a full disk.
 const maxAttrs = 3500
@@ -39,11 +40,15 @@ const attrOverhead = 24
 const paxAttr = "SCHILY.xattr."
 
 // apply unpacks the tar stream of a layer into a folder, in the form that overlayfs expects of a lower layer. Owners,
-// modes and whiteouts need the rights of root. containerd's code resolves all names within the folder, whatever links
+// modes and whiteouts need the rights of root, without OneOwner. containerd's code resolves all names within the folder, whatever links
 // the layer has; this code limits and changes what it sees.
 func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budget) error {
-	a := &applier{dir: dir, budget: b, devices: map[string]bool{}}
-	_, err := archive.Apply(ctx, dir, layer, archive.WithFilter(a.accept), archive.WithConvertWhiteout(a.convert))
+	a := &applier{dir: dir, budget: b, oneOwner: s.opts.OneOwner, devices: map[string]bool{}}
+	opts := []archive.ApplyOpt{archive.WithFilter(a.accept), archive.WithConvertWhiteout(a.convert)}
+	if a.oneOwner {
+		opts = append(opts, archive.WithNoSameOwner())
+	}
+	_, err := archive.Apply(ctx, dir, layer, opts...)
 	if err != nil {
 		return err
 	}
@@ -55,10 +60,11 @@ func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budge
 
 // applier is the state of unpacking a layer.
 type applier struct {
-	dir     string
-	budget  *budget
-	root    *tar.Header     // of the layer's top folder; nil if there was none
-	devices map[string]bool // the names of devices, which are left out
+	dir      string
+	budget   *budget
+	root     *tar.Header // of the layer's top folder; nil if there was none
+	oneOwner bool
+	devices  map[string]bool // the names of devices, which are left out
 }
 
 // accept checks an entry, and removes from it what is not unpacked. It is false for entries that are left out. Names
@@ -77,6 +83,9 @@ func (a *applier) accept(h *tar.Header) (bool, error) {
 	if err := keepAttrs(h); err != nil {
 		return false, err
 	}
+	if a.oneOwner {
+		a.ownable(h)
+	}
 	h.Uname, h.Gname = "", "" // folders' headers are kept until the end
 	switch base := path.Base(h.Name); {
 	case h.Name == "." || h.Name == "":
@@ -92,6 +101,17 @@ func (a *applier) accept(h *tar.Header) (bool, error) {
 		return false, fmt.Errorf("whiteout %q hides no file", h.Name)
 	}
 	return a.acceptType(h)
+}
+
+// ownable changes an entry so that a user without rights can unpack and remove it.
+func (a *applier) ownable(h *tar.Header) {
+	delete(h.PAXRecords, paxAttr+"security.capability")
+	switch {
+	case h.Typeflag == tar.TypeDir:
+		h.Mode |= 0o700
+	case len(h.PAXRecords) > 0:
+		h.Mode |= 0o600 // the owner sets attributes
+	}
 }
 
 // acceptType is accept for the entry's type.
@@ -155,22 +175,22 @@ func (a *applier) convert(h *tar.Header, file string) (bool, error) {
 	dir, base := filepath.Split(file)
 	switch {
 	case base == opaqueMarker:
-		return false, setOpaque(filepath.Clean(dir))
+		return false, a.setOpaque(filepath.Clean(dir))
 	case strings.HasPrefix(base, whiteoutPrefix):
-		return false, hide(dir + strings.TrimPrefix(base, whiteoutPrefix))
+		return false, a.hide(dir + strings.TrimPrefix(base, whiteoutPrefix))
 	case h.Typeflag == tar.TypeDir:
 		info, err := os.Lstat(file)
 		if err != nil || info.Mode()&fs.ModeCharDevice == 0 { // the only devices are whiteouts
 			return true, nil // it doesn't exist yet, or is merged
 		}
-		return true, errors.Join(os.Remove(file), os.Mkdir(file, 0o700), setOpaque(file))
+		return true, errors.Join(os.Remove(file), os.Mkdir(file, 0o700), a.setOpaque(file))
 	}
 	return true, nil
 }
 
 // hide makes a whiteout. What the layer itself has at the path hides lower files as well, except for the content of
 // lower folders.
-func hide(file string) error {
+func (a *applier) hide(file string) error {
 	info, err := os.Lstat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -178,13 +198,22 @@ func hide(file string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return setOpaque(file)
+		return a.setOpaque(file)
 	}
 	return nil
 }
 
-func setOpaque(dir string) error {
-	return whiteoutError(dir, unix.Lsetxattr(dir, opaqueAttr, []byte("y"), 0))
+func (a *applier) setOpaque(dir string) error {
+	names := opaqueAttrs
+	if a.oneOwner {
+		names = names[1:] // the first needs root
+	}
+	for _, name := range names {
+		if err := unix.Lsetxattr(dir, name, []byte("y"), 0); err != nil {
+			return whiteoutError(dir, err)
+		}
+	}
+	return nil
 }
 
 // whiteoutError returns the error of a system call that made a whiteout or an opaque folder.
@@ -207,8 +236,12 @@ func (a *applier) finish() error {
 	if mtime.Before(time.Unix(0, 0)) || mtime.Year() > 9999 {
 		mtime = time.Unix(0, 0)
 	}
+	if !a.oneOwner {
+		if err := os.Chown(a.dir, a.root.Uid, a.root.Gid); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
-		os.Chown(a.dir, a.root.Uid, a.root.Gid),
 		os.Chmod(a.dir, a.root.FileInfo().Mode()),
 		os.Chtimes(a.dir, mtime, mtime),
 	)

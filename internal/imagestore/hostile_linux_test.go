@@ -48,7 +48,7 @@ func (g *guarded) check(t testing.TB) {
 	t.Helper()
 	sameTrees(t, treeOf(t, g.outside), g.before)
 	for _, file := range []string{g.outside, filepath.Join(g.outside, "secret")} {
-		if _, err := unix.Lgetxattr(file, opaqueAttr, nil); !errors.Is(err, unix.ENODATA) {
+		if _, err := unix.Lgetxattr(file, opaqueAttrs[0], nil); !errors.Is(err, unix.ENODATA) {
 			t.Errorf("attribute on %s: %v", file, err)
 		}
 	}

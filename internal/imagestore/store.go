@@ -34,6 +34,9 @@ import (
 type Options struct {
 	// Arch is the architecture of the images, as in GOARCH. Empty means this program's.
 	Arch string
+	// OneOwner makes all files belong to this process's user, which need not be root. Every folder is writable for its
+	// owner, and capabilities of files are left out. A store must always be opened with the same value.
+	OneOwner bool
 	// Logger receives warnings. Nil disables logging.
 	Logger *slog.Logger
 	// Progress is called for the steps of Get that may take long. It is called concurrently and must not block. Nil

@@ -26,7 +26,7 @@ type Config struct {
 	Resolver netip.Addr `json:"resolver,omitzero"`
 	// Prohibited are the IPv4 destinations that the kernel refuses to send to, each one once.
 	Prohibited []netip.Prefix `json:"prohibited,omitempty"`
-	// Held says that descriptor 3 was passed on purpose. The process keeps it until it ends.
+	// Held says that a descriptor after that of the disk was passed on purpose. The process keeps it until it ends.
 	Held bool `json:"held,omitempty"`
 	// User is the user that serves: "name" or "id", optionally with ":group". Empty means root.
 	User string `json:"user,omitempty"`
@@ -39,6 +39,13 @@ type Config struct {
 	Capabilities uint64 `json:"capabilities"`
 	// Seccomp is the filter of system calls, as instructions of classic BPF (struct sock_filter). Empty allows all.
 	Seccomp []byte `json:"seccomp,omitempty"`
+	// UserNamespace reports whether the process is root only in a user namespace. Then Root.Scratch must be a path that
+	// every user may enter. The kernel must be Linux 6.6 or newer.
+	UserNamespace bool `json:"user_namespace,omitempty"`
+	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
+	OneUser bool `json:"one_user,omitempty"`
+	// Processes limits the processes and threads of the user in its user namespace. 0 is no limit.
+	Processes uint64 `json:"processes,omitempty"`
 }
 
 // Root describes a sandbox's file systems.
@@ -47,16 +54,23 @@ type Root struct {
 	Layers []string `json:"layers"`
 	// Scratch is an empty folder of the host. The writable layer is mounted there, invisible to other processes.
 	Scratch string `json:"scratch"`
-	// Size is the size of the writable layer in bytes.
-	Size int64 `json:"size"`
+	// Size is the size of the writable layer in bytes. It is in memory unless OnDisk is set: then DiskFD is a detached
+	// mount of it.
+	Size   int64 `json:"size"`
+	OnDisk bool  `json:"on_disk,omitempty"`
 	// Guest is the host's folder with the guest's program. It is mounted read-only at GuestDir.
 	Guest string `json:"guest"`
 	// Cgroups are the host's folders of the sandbox's control groups. Their names in /sys/fs/cgroup are the keys, with
 	// version 2 the empty string.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
+	// Passed reports whether the host sends mounts of Layers, Guest and Mounts after the Config (see Root.Pass): the
+	// process may not access the files.
+	Passed bool `json:"passed,omitempty"`
 	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
 	Sockets string `json:"sockets,omitempty"`
+
+	userNamespace bool // as Config.UserNamespace
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -67,6 +81,9 @@ type Mount struct {
 	Device    uint64 `json:"device"` // of the file that was checked, as returned by stat(2), like Inode
 	Inode     uint64 `json:"inode"`
 }
+
+// DiskFD is the descriptor of the guest's process that is the writable layer, see Root.
+const DiskFD = 3
 
 // GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it. SocketDir is the
 // mount point, which must exist in that folder, of the folder for sockets.
@@ -103,6 +120,7 @@ const (
 	FaultUser  Fault = "user"  // there is no such user in the image
 	FaultImage Fault = "image" // the image cannot be used
 	FaultMount Fault = "mount" // a mount's source or target cannot be used
+	FaultIDs   Fault = "ids"   // the user namespace has no other user than root
 )
 
 // maxMessage bounds a Config and a Reply in bytes.

@@ -24,8 +24,8 @@ var links = map[string]string{
 	"core": "/proc/kcore", "ptmx": "pts/ptmx",
 }
 
-// makeDev mounts and fills /dev.
-func makeDev() error {
+// makeDev mounts and fills /dev. It attaches the host's device nodes, or makes new ones if there are none.
+func makeDev(nodes map[string]mount, oneUser bool) error {
 	const execless = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 	dev, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID, "size=65536k", "mode=0755")
 	if err != nil {
@@ -37,12 +37,22 @@ func makeDev() error {
 	}
 	for _, d := range devices {
 		at := "/dev/" + d.name
+		if node, ok := nodes[d.name]; ok {
+			if err := node.attachMade(at); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := unix.Mknod(at, unix.S_IFCHR|0o666, int(unix.Mkdev(d.major, d.minor))); err != nil { //nolint:gosec // small numbers
 			return &os.PathError{Op: "mknod", Path: at, Err: err}
 		}
 		if err := os.Chmod(at, 0o666); err != nil { //nolint:gosec // as everywhere; the umask may have changed it
 			return err
 		}
+	}
+	terminals := []string{"newinstance", "ptmxmode=0666", "mode=0620"}
+	if !oneUser {
+		terminals = append(terminals, "gid=5")
 	}
 	for name, to := range links {
 		if err := os.Symlink(to, "/dev/"+name); err != nil {
@@ -54,7 +64,7 @@ func makeDev() error {
 		attributes int
 		options    []string
 	}{
-		{"devpts", "/dev/pts", execless, []string{"newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{"devpts", "/dev/pts", execless, terminals},
 		{"tmpfs", "/dev/shm", restricted, []string{fmt.Sprintf("size=%d", ShmSize), "mode=1777"}},
 		{"mqueue", "/dev/mqueue", restricted, nil},
 	} {

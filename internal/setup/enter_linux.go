@@ -45,20 +45,12 @@ func Enter() (int, error) {
 	if err != nil {
 		return 0, &os.PathError{Op: "start", Path: program, Err: err}
 	}
-	// The child is alone with the host: its end must end the connection.
-	for fd := range 3 {
-		if err := unix.Close(fd); err != nil {
-			return 0, os.NewSyscallError("close", err)
-		}
+	if err := closeStandard(); err != nil {
+		return 0, err
 	}
-	var status syscall.WaitStatus
-	for {
-		if _, err = syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
-			break
-		}
-	}
+	status, err := wait(pid)
 	if err != nil {
-		return 0, os.NewSyscallError("wait4", err)
+		return 0, err
 	}
 	if status.Signaled() {
 		return 128 + int(status.Signal()), nil

@@ -54,7 +54,7 @@ func ConfineThread(capabilities uint64) error {
 		return err
 	}
 	for n := range 64 {
-		if bounding&^capabilities&(1<<n) != 0 {
+		if permitted&(1<<unix.CAP_SETPCAP) != 0 && bounding&^capabilities&(1<<n) != 0 {
 			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(n), 0, 0, 0); err != nil {
 				return os.NewSyscallError("prctl", err)
 			}
@@ -75,7 +75,7 @@ func lowerPriority() error {
 // confine gives up all rights that the user does not have in the sandbox, on all threads. The thread that started this
 // process has called ConfineThread.
 func (c Config) confine(who identity) error {
-	if groups, err := syscall.Getgroups(); err != nil || len(groups)+len(who.groups) > 0 {
+	if groups, err := syscall.Getgroups(); !c.OneUser && (err != nil || len(groups)+len(who.groups) > 0) {
 		if err := syscall.Setgroups(who.groups); err != nil {
 			return os.NewSyscallError("setgroups", err)
 		}

@@ -18,11 +18,39 @@ type sources struct {
 	guest, proc, sys mount
 	sockets          mount            // of Root.Sockets, if that is set
 	cgroups          map[string]mount // by name
+	devices          map[string]mount // by name; only in a user namespace, which cannot make nodes
 	binds            []mount          // in the order of Root.Mounts
+	layers           []mount          // in the order of Root.Layers; only if the host passed them
 }
 
-// open makes the mounts.
-func (r Root) open() (s sources, err error) {
+// open makes the mounts. passed are those that the host has sent.
+func (r Root) open(passed []mount) (s sources, err error) {
+	if r.Passed {
+		s, err = r.unpack(passed)
+	} else {
+		s, err = r.openFiles()
+	}
+	if err != nil {
+		return s, err
+	}
+	// In a user namespace the kernel requires that the host's are still visible.
+	if s.proc, err = newFS("proc", restricted); err != nil {
+		return s, err
+	}
+	if s.sys, err = newFS("sysfs", restricted|unix.MOUNT_ATTR_RDONLY); err != nil {
+		return s, err
+	}
+	if err := r.openCgroups(&s); err != nil {
+		return s, err
+	}
+	if r.userNamespace {
+		err = s.openDevices()
+	}
+	return s, err
+}
+
+// openFiles makes the mounts of the host's files.
+func (r Root) openFiles() (s sources, err error) {
 	if s.guest, err = clone(r.Guest); err != nil {
 		return s, err
 	}
@@ -36,16 +64,6 @@ func (r Root) open() (s sources, err error) {
 		if err := s.sockets.restrict(restricted | unix.MOUNT_ATTR_RDONLY); err != nil {
 			return s, err
 		}
-	}
-	// In a user namespace the kernel requires that the host's are still visible.
-	if s.proc, err = newFS("proc", restricted); err != nil {
-		return s, err
-	}
-	if s.sys, err = newFS("sysfs", restricted|unix.MOUNT_ATTR_RDONLY); err != nil {
-		return s, err
-	}
-	if err := r.openCgroups(&s); err != nil {
-		return s, err
 	}
 	return s, r.openBinds(&s)
 }
@@ -84,18 +102,19 @@ func (r Root) openBinds(s *sources) error {
 }
 
 func (s sources) close() {
-	for _, m := range s.cgroups {
-		m.close()
+	for _, group := range []map[string]mount{s.cgroups, s.devices} {
+		for _, m := range group {
+			m.close()
+		}
 	}
-	for _, m := range append(s.binds, s.guest, s.sockets, s.proc, s.sys) {
+	for _, m := range slices.Concat(s.binds, s.layers, []mount{s.guest, s.sockets, s.proc, s.sys}) {
 		m.close()
 	}
 }
 
-// mount mounts the root file system at Scratch/root.
-func (r Root) mount() error {
-	size := "size=" + strconv.FormatInt(r.Size, 10)
-	if err := unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700"); err != nil {
+// mount mounts the root file system at Scratch/root. layers are mounts of the layers, if the host has sent them.
+func (r Root) mount(layers []mount) error {
+	if err := r.mountWritable(); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
 	}
 	for _, name := range []string{"empty", "upper", "work", "root"} {
@@ -103,12 +122,12 @@ func (r Root) mount() error {
 			return err
 		}
 	}
-	return r.overlay()
+	return r.overlay(layers)
 }
 
 // enter makes the root file system the root of this process. Afterwards the host's files are gone.
-func (r Root) enter() error {
-	if err := r.mount(); err != nil {
+func (r Root) enter(s sources) error {
+	if err := r.mount(s.layers); err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(r.Scratch, "root")); err != nil {
@@ -123,9 +142,20 @@ func (r Root) enter() error {
 	return os.Chdir("/")
 }
 
+// mountWritable mounts the writable layer at Scratch.
+func (r Root) mountWritable() error {
+	if !r.OnDisk {
+		size := "size=" + strconv.FormatInt(r.Size, 10)
+		return unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700")
+	}
+	disk := mount{"the disk", DiskFD}
+	defer disk.close()
+	return disk.attach(r.Scratch)
+}
+
 // overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as
 // descriptors: paths may contain separators, and 127 of them do not fit into the options.
-func (r Root) overlay() error {
+func (r Root) overlay(passed []mount) error {
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
@@ -141,6 +171,15 @@ func (r Root) overlay() error {
 		return strconv.Itoa(fd), nil
 	}
 	layers := slices.Clone(r.Layers)
+	for i, m := range passed { // older kernels accept only attached mounts
+		layers[i] = filepath.Join(r.Scratch, "layer"+strconv.Itoa(i))
+		if err := os.Mkdir(layers[i], 0o700); err != nil {
+			return err
+		}
+		if err := m.attach(layers[i]); err != nil {
+			return err
+		}
+	}
 	if len(layers) == 0 {
 		layers = []string{filepath.Join(r.Scratch, "empty")}
 	}
@@ -158,6 +197,9 @@ func (r Root) overlay() error {
 	}
 	n := len(layers)
 	options := "lowerdir=" + strings.Join(names[:n], ":") + ",upperdir=" + names[n] + ",workdir=" + names[n+1]
+	if r.userNamespace {
+		options += ",userxattr" // others need root on the host
+	}
 	if err := unix.Mount("overlay", filepath.Join(r.Scratch, "root"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount the image's %d layers as an overlay: %w", n, err)
 	}
@@ -187,7 +229,7 @@ func makeTargets() error {
 }
 
 // fill mounts everything else in the new root.
-func (r Root) fill(s sources) error {
+func (r Root) fill(s sources, oneUser bool) error {
 	if err := makeTargets(); err != nil {
 		return err
 	}
@@ -204,7 +246,7 @@ func (r Root) fill(s sources) error {
 			return err
 		}
 	}
-	if err := makeDev(); err != nil {
+	if err := makeDev(s.devices, oneUser); err != nil {
 		return err
 	}
 	if err := attachCgroups(s.cgroups, cgroupRoot); err != nil {

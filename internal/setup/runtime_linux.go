@@ -80,7 +80,7 @@ func (l Launch) prepare() (step string, err error) {
 	if err := l.Root.openCgroups(&s); err != nil {
 		return "open the control groups", err
 	}
-	if err := l.Root.mount(); err != nil {
+	if err := l.Root.mount(nil); err != nil {
 		return "make the root file system", err
 	}
 	if err := l.inRoot(s); err != nil {
@@ -142,6 +142,9 @@ func (l Launch) inRoot(s sources) (err error) {
 	}
 	if err := l.writeEtc(); err != nil {
 		return err
+	}
+	if err := os.MkdirAll("/dev/shm", 0o755); err != nil { //nolint:gosec // hidden later; a mount's target may be a link to it
+		return &failure{FaultImage, err}
 	}
 	for i, m := range l.Root.Mounts {
 		if err := s.binds[i].makeTarget(m.Container); err != nil {

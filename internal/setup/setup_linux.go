@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"slices"
@@ -27,39 +26,58 @@ func (f *failure) Unwrap() error { return f.err }
 // new mount, PID, IPC, UTS and network namespaces that has all capabilities, or, for a Config without Root, by a
 // process in the sandbox's namespaces. Afterwards all threads of this process have the rights of the sandbox's user.
 // The error has been reported.
-func Run(conn io.ReadWriter) error {
+func Run(conn *os.File) error {
 	var c Config
 	if err := Receive(conn, &c); err != nil {
 		return err
 	}
 	var keep []int
+	if c.Root != nil && c.Root.OnDisk {
+		keep = append(keep, DiskFD)
+	}
 	if c.Held {
-		keep = []int{held}
-		unix.CloseOnExec(held)
+		keep = append(keep, c.held())
+		unix.CloseOnExec(c.held())
 	}
 	if err := closeInherited(keep...); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
 	}
-	if err := shareMemory(); err != nil {
+	if err := ShareMemory("self"); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "set oom_score_adj", Error: err.Error()}))
 	}
 	// In a sandbox that exists, commands of the same user could otherwise trace this process.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "protect this process", Error: err.Error()}))
 	}
-	step, err := c.build()
+	var passed []mount
+	if c.Root != nil && c.Root.Passed {
+		var err error
+		if passed, err = receiveMounts(conn, c.Root.passes()); err != nil {
+			return err
+		}
+	}
+	step, err := c.build(passed)
 	if err == nil {
 		return Send(conn, Reply{})
 	}
-	reply := Reply{Step: step, Error: err.Error()}
-	if f, ok := errors.AsType[*failure](err); ok {
-		reply.Fault = f.fault
-	}
-	return errors.Join(err, Send(conn, reply))
+	return errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 }
 
-// held is the descriptor of Config.Held.
-const held = 3
+// FaultOf returns who has to correct the cause of an error of this package. It is empty if it is the machine's.
+func FaultOf(err error) Fault {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.fault
+	}
+	return ""
+}
+
+// held returns the descriptor of Config.Held, which follows that of the disk.
+func (c Config) held() int {
+	if c.Root != nil && c.Root.OnDisk {
+		return DiskFD + 1
+	}
+	return DiskFD
+}
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
 // and keep. A program that does not mark its descriptors passes them on to every process that it starts. Those of this
@@ -81,9 +99,10 @@ func closeInherited(keep ...int) error {
 	return nil
 }
 
-// shareMemory gives up the protection from the out-of-memory killer that a service of the host may have.
-func shareMemory() error {
-	const file = "/proc/self/oom_score_adj"
+// ShareMemory gives up the protection from the out-of-memory killer that a service of the host may have, for a process:
+// "self" or an ID.
+func ShareMemory(process string) error {
+	file := "/proc/" + process + "/oom_score_adj"
 	score, err := os.ReadFile(file)
 	if err != nil || !bytes.HasPrefix(score, []byte("-")) {
 		return err
@@ -92,11 +111,11 @@ func shareMemory() error {
 }
 
 // build does all steps. It returns the one that failed.
-func (c Config) build() (step string, err error) {
+func (c Config) build(passed []mount) (step string, err error) {
 	unix.Umask(0)
 	defer unix.Umask(0o022)
 	if c.Root != nil {
-		if step, err := c.buildRoot(); err != nil {
+		if step, err := c.buildRoot(passed); err != nil {
 			return step, err
 		}
 		if err := c.complete(); err != nil {
@@ -120,6 +139,14 @@ func (c Config) build() (step string, err error) {
 	if err != nil {
 		return "look up the user", err
 	}
+	if c.OneUser && (who.uid != 0 || who.gid != 0) {
+		return "become the user", &failure{FaultIDs, fmt.Errorf("there is only the user root, not %d:%d", who.uid, who.gid)}
+	}
+	if c.Processes > 0 {
+		if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: c.Processes, Max: c.Processes}); err != nil {
+			return "limit the processes", os.NewSyscallError("setrlimit", err)
+		}
+	}
 	if err := c.setEnv(who.home); err != nil {
 		return "set the environment", &failure{FaultImage, err}
 	}
@@ -130,21 +157,22 @@ func (c Config) build() (step string, err error) {
 }
 
 // buildRoot makes the sandbox's file systems the only ones.
-func (c Config) buildRoot() (step string, err error) {
-	r := c.Root
+func (c Config) buildRoot(passed []mount) (step string, err error) {
+	r := *c.Root
+	r.userNamespace = c.UserNamespace
 	// Otherwise mounts made here would appear on the host, and the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
 	}
-	s, err := r.open()
+	s, err := r.open(passed)
 	defer s.close()
 	if err != nil {
 		return "open what is mounted", err
 	}
-	if err := r.enter(); err != nil {
+	if err := r.enter(s); err != nil {
 		return "make the root file system", err
 	}
-	if err := r.fill(s); err != nil {
+	if err := r.fill(s, c.OneUser); err != nil {
 		return "mount file systems", err
 	}
 	if err := c.name(); err != nil { // before the mounts, which may be of the host's /etc

@@ -19,23 +19,18 @@ import (
 )
 
 // Status is the result of one check.
-type Status string
+type Status = provider.Status
+
+// Check is one line of a diagnosis.
+type Check = provider.Check
 
 // The results of checks.
 const (
-	OK   Status = "ok"
-	Warn Status = "warn" // works, with less isolation or convenience
-	Fail Status = "fail" // sandboxes will not work
-	Note Status = "note" // a fact, neither good nor bad
+	OK   = provider.StatusOK
+	Warn = provider.StatusWarn
+	Fail = provider.StatusFail
+	Note = provider.StatusNote
 )
-
-// Check is one line of a diagnosis.
-type Check struct {
-	Name   string `json:"name"`
-	Status Status `json:"status"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint,omitempty"` // what to do about a problem
-}
 
 // Versions of the Compose CLI below composeOld and below composeGood get different warnings.
 const (

@@ -263,6 +263,9 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
+	if err == nil {
+		err = p.checkDisk(spec)
+	}
 	var mounts []wire.FileID
 	if err == nil {
 		mounts, err = p.checkMounts(spec)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -274,6 +275,18 @@ func TestStart_invalidSpec(t *testing.T) {
 				t.Errorf("left behind: %v", left)
 			}
 		})
+	}
+}
+
+func TestStart_disk(t *testing.T) {
+	t.Parallel()
+	spec := fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Disk: 1 << 30}}
+	if _, err := newProvider(t, docker.Options{}).Start(t.Context(), spec); !errors.Is(err, fumehood.ErrUnsupported) {
+		t.Errorf("got %v", err)
+	}
+	sb := start(t, newProvider(t, docker.Options{AllowUnenforcedLimits: true}), spec)
+	if got := sb.Info().Unenforced; !slices.Contains(got, "disk") {
+		t.Errorf("not enforced: %v", got)
 	}
 }
 

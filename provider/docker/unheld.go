@@ -16,10 +16,24 @@ func (sb *sandbox) unheld(holds engine.Holds) compose.Unheld {
 		return compose.Unheld{}
 	}
 	sb.of.Unenforced = unheldOf(holds, true, true, true)
+	if sb.spec.Limits.Disk > 0 {
+		sb.of.Unenforced = append(sb.of.Unenforced, "disk")
+	}
 	if len(sb.of.Unenforced) > 0 {
 		sb.p.loggerOf(sb.spec).Warn("the daemon cannot enforce limits, as the run allows", "sandbox", sb.spec.Name, "limits", strings.Join(sb.of.Unenforced, " "))
 	}
 	return compose.Unheld{Memory: !holds.Memory, CPUs: !holds.CPUs}
+}
+
+// checkDisk rejects a disk limit, which no common storage driver enforces, unless the options allow that.
+func (p *Provider) checkDisk(spec fumehood.Spec) error {
+	if spec.Limits.Disk > 0 && !p.opts.AllowUnenforcedLimits {
+		return &fumehood.Error{
+			Op: "start sandbox " + spec.Name, Class: fumehood.ErrUnsupported, Err: errors.New("the docker provider cannot limit the disk"),
+			Hint: "use the native provider, or set no disk limit",
+		}
+	}
+	return nil
 }
 
 // checkLimits rejects a project with limits that the daemon does not enforce, unless the options allow that.

@@ -128,12 +128,12 @@ func TestStart_unsupported(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{})
 	for what, spec := range map[string]fumehood.Spec{
-		"run an image":                    {Image: "debian"},
-		"run commands as another user":    {User: "nobody"},
-		"choose a network":                {Network: fumehood.Network{Mode: fumehood.NetworkNone}},
-		"limit memory, CPUs or processes": {Limits: fumehood.Limits{Memory: 1 << 30}},
-		"use a container CLI":             {Binary: "podman"},
-		"mount paths":                     {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
+		"run an image":                              {Image: "debian"},
+		"run commands as another user":              {User: "nobody"},
+		"choose a network":                          {Network: fumehood.Network{Mode: fumehood.NetworkNone}},
+		"limit memory, CPUs, processes or the disk": {Limits: fumehood.Limits{Memory: 1 << 30}},
+		"use a container CLI":                       {Binary: "podman"},
+		"mount paths":                               {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
 	} {
 		_, err := p.Start(t.Context(), spec)
 		var e *fumehood.Error

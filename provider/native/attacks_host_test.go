@@ -44,12 +44,18 @@ func newHost(t *testing.T) *host {
 	if err := os.Mkdir(rw+"/later", 0o777); err != nil { //nolint:gosec // as above
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(rw+"/of-other", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(rw+"/of-other", 70_000, 70_000); err != nil {
+		t.Fatal(err)
+	}
 	h := &host{
 		mounts: []fumehood.Mount{{Host: ro, Container: "/ro"}, {Host: rw, Container: "/rw", Writable: true}}, rw: rw,
 		facts: map[string]any{
 			"marker": dir + "/marker", "leaked": dir + "/leaked", "pid": os.Getpid(), "socket": dir + "/socket",
 			"abstract": fmt.Sprintf("fumehood-test-%d", os.Getpid()), "key": os.Getpid(), "queue": fmt.Sprintf("fumehood-test-%d", os.Getpid()),
-			"caps": capabilitySet,
+			"caps": capabilitySet, "ids": 70_000, // that no sandbox's user namespace has
 		},
 	}
 	t.Setenv("FUMEHOOD_TEST_SECRET", "secret")

@@ -4,7 +4,6 @@ package native_test
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
@@ -226,6 +226,7 @@ attempt(lambda: "FUMEHOOD_TEST_SECRET" in os.environ)
 `, "nothing ENOENT"},
 	"mounts": {`
 known = {"/", "/proc", "/sys", "/.fumehood", "/dev", "/dev/pts", "/dev/shm", "/dev/mqueue", "/ro", "/rw"}
+if HOST["userns"]: known |= {"/dev/" + d for d in "null zero full random urandom tty".split()}
 for line in open("/proc/self/mountinfo"):
     _, _, _, root, at, options, *rest = line.split()
     attempt(lambda _: at not in known and not at.startswith(("/proc/", "/sys/")), at)
@@ -243,17 +244,52 @@ for p in os.listdir("/proc"):
 `, "nothing"},
 }
 
+// usernsAttacks are further attacks on a sandbox in a user namespace.
+var usernsAttacks = map[string]attack{
+	"its mapping": {`
+for name, text in (("uid_map", "0 0 1"), ("gid_map", "0 0 1"), ("setgroups", "deny")):
+    for p in ("self", "1"): attempt(lambda: open("/proc/%s/%s" % (p, name), "wb", 0).write(text.encode()))
+for f in (os.setresuid, os.setresgid): attempt(f, *[HOST["ids"]] * 3)
+attempt(os.setgroups, [HOST["ids"]])
+`, "EPERM EACCES EINVAL"},
+	"the host's files as root": {`
+for d in glob.glob("/dev/*") + ["/.fumehood", "/.fumehood/guest", "/sys", "/sys/fs/cgroup", "/proc/sys"]:
+    if not os.path.islink(d) and d not in ("/dev/pts", "/dev/shm", "/dev/mqueue"):
+        for f in (lambda: os.chmod(d, 0o777), lambda: os.chown(d, 0, 0), lambda: os.utime(d)): attempt(f)
+for at in ("/rw", "/tmp"): attempt(lambda: os.chown(at, HOST["ids"], 0))
+attempt(lambda: open("/rw/of-other").read())
+call("mount", b"none", b"/tmp", b"overlay", 0, b""); call("fsopen", b"proc", 0); call("keyctl", 1, 0)
+`, "EPERM EROFS EACCES EINVAL ENOSYS"},
+}
+
 // TestSandbox_attacks tries to get out of a sandbox, as root and as another user.
 func TestSandbox_attacks(t *testing.T) { attackAll(t, native.Options{}) }
+
+func TestSandbox_attacks_userNamespace(t *testing.T) {
+	tier.Need(t, tier.CI)
+	attackAll(t, native.Options{UserNamespace: true})
+}
 
 // attackAll tries to get out of a sandbox of a provider with options. At some mount points files may have set-user-ID bits,
 // which have no effect all the same.
 func attackAll(t *testing.T, opts native.Options, suid ...string) {
-	p := newProvider(t, opts)
 	h := newHost(t)
 	h.facts["suid"] = append([]string{}, suid...)
-	sb := start(t, p, fumehood.Spec{Image: debian, Mounts: h.mounts})
+	h.facts["userns"] = opts.UserNamespace
+	sb := start(t, newProvider(t, opts), fumehood.Spec{Image: debian, Mounts: h.mounts})
 	h.afterwards(t)
+	h.attack(t, sb, "root", attacks)
+	if opts.UserNamespace {
+		h.attack(t, sb, "root", usernsAttacks)
+	}
+	if !opts.UserNamespace || tier.Of(t) == tier.All {
+		h.attack(t, sb, "tester", attacks)
+	}
+}
+
+// attack makes attempts as a user of a sandbox.
+func (h *host) attack(t *testing.T, sb fumehood.Sandbox, user string, attacks map[string]attack) {
+	t.Helper()
 	numbers, err := json.Marshal(calls)
 	if err != nil {
 		t.Fatal(err)
@@ -262,28 +298,26 @@ func attackAll(t *testing.T, opts native.Options, suid ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range []string{"root", "tester"} {
-		for name, a := range maps.All(attacks) {
-			t.Run(user+"/"+name, func(t *testing.T) {
-				res, err := sb.As(user).Exec(t.Context(), fumehood.Cmd{
-					Args: []string{"python3", "-c", prelude + a.script}, Dir: "/", Timeout: time.Minute,
-					Env: map[string]string{"NR": string(numbers), "HOST": string(facts)},
-				})
-				if err != nil || !res.Success() || res.Stdout.Total == 0 {
-					t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
-				}
-				for line := range strings.Lines(res.Stdout.Text()) {
-					if line = strings.TrimSpace(line); !strings.Contains(" "+a.want+" ", " "+line+" ") {
-						t.Errorf("shows %q", line)
-					}
-				}
+	for name, a := range attacks {
+		t.Run(user+"/"+name, func(t *testing.T) {
+			res, err := sb.As(user).Exec(t.Context(), fumehood.Cmd{
+				Args: []string{"python3", "-c", prelude + a.script}, Dir: "/", Timeout: time.Minute,
+				Env: map[string]string{"NR": string(numbers), "HOST": string(facts)},
 			})
-		}
-		if got := run(t, sb.As(user), "echo alive"); got != "alive" {
-			t.Errorf("afterwards: got %q", got)
-		}
-		h.descriptors(t, sb.Info().Name)
+			if err != nil || !res.Success() || res.Stdout.Total == 0 {
+				t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
+			}
+			for line := range strings.Lines(res.Stdout.Text()) {
+				if line = strings.TrimSpace(line); !strings.Contains(" "+a.want+" ", " "+line+" ") {
+					t.Errorf("shows %q", line)
+				}
+			}
+		})
 	}
+	if got := run(t, sb.As(user), "echo alive"); got != "alive" {
+		t.Errorf("afterwards: got %q", got)
+	}
+	h.descriptors(t, sb.Info().Name)
 }
 
 // The first process survives every signal, and what is in a sandbox cannot stop it.

@@ -33,13 +33,17 @@ const (
 // controllers are the controllers of control groups version 1 that sandboxes use, and whether the sandbox sees them.
 var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cpuacct": true, "devices": false, "freezer": false}
 
-// cgroup is a sandbox's control group, in each hierarchy of version 1.
+// cgroup is a sandbox's control group, in each hierarchy of version 1. With the zero value there is no group: its methods do
+// nothing.
 type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns the control group with a name, which need not exist.
+// openCgroup returns the control group with a name, which need not exist. Without root there may be none.
 func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
+	if rootless() {
+		return openDelegated(name, limits)
+	}
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
 		m, err := fs2.NewManager(config, filepath.Join(cgroupRoot, config.Path))
@@ -59,9 +63,57 @@ func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
+// openDelegated is openCgroup without root. The groups are below this process's own ones, in the hierarchies of version 1
+// in which its user may make them. If there are none, the result is the zero value.
+func openDelegated(name string, limits fumehood.Limits) (cgroup, error) {
+	paths := map[string]string{}
+	for controller, own := range delegated() {
+		paths[controller] = filepath.Join(own, cgroupParent, name)
+	}
+	if len(paths) == 0 {
+		return cgroup{}, nil
+	}
+	r := resources(limits)
+	r.SkipDevices = true // needs root
+	if paths["memory"] == "" {
+		r.Memory, r.MemorySwap = 0, 0
+	}
+	if paths["cpu"] == "" {
+		r.CpuPeriod, r.CpuQuota = 0, 0
+	}
+	if paths["pids"] == "" {
+		r.PidsLimit = nil
+	}
+	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: r, Rootless: true}, paths)
+	return cgroup{m}, err
+}
+
+// delegated returns this process's own control groups of version 1 in which its user may make others, by controller.
+func delegated() map[string]string {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return nil
+	}
+	own, err := ownGroups()
+	if err != nil {
+		return nil
+	}
+	found := map[string]string{}
+	for controller, path := range own {
+		if controller != "devices" && unix.Access(path, unix.W_OK) == nil && unix.Access(filepath.Join(path, "tasks"), unix.W_OK) == nil {
+			found[controller] = path
+		}
+	}
+	return found
+}
+
+// has reports whether the sandbox has a control group of a controller.
+func (c cgroup) has(controller string) bool {
+	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
+}
+
 // wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
 func wholeCgroup(name string) (cgroup, error) {
-	if cgroups.IsCgroup2UnifiedMode() {
+	if cgroups.IsCgroup2UnifiedMode() || rootless() {
 		return openCgroup(name, fumehood.Limits{})
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
@@ -96,10 +148,18 @@ func allowed() []*devices.Rule {
 }
 
 // create makes the control group, without limits.
-func (c cgroup) create() error { return c.Apply(-1) }
+func (c cgroup) create() error {
+	if c.Manager == nil {
+		return nil
+	}
+	return c.Apply(-1)
+}
 
 // limit sets the limits.
 func (c cgroup) limit() error {
+	if c.Manager == nil {
+		return nil
+	}
 	config, err := c.GetCgroups()
 	if err != nil {
 		return err
@@ -119,6 +179,9 @@ var firstLimit sync.Once
 // With version 1 the thread itself moves there: a thread that moves itself takes the kernel some microseconds, but
 // another process up to 12 ms, because the kernel waits for all processors (synchronize_rcu).
 func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err error) {
+	if c.Manager == nil {
+		return func() error { return nil }, nil
+	}
 	paths := c.GetPaths()
 	if path, ok := paths[""]; ok {
 		dir, err := os.Open(path)
@@ -128,9 +191,13 @@ func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err 
 		attributes.UseCgroupFD, attributes.CgroupFD = true, int(dir.Fd())
 		return dir.Close, nil
 	}
-	homes, err := ownGroups()
+	own, err := ownGroups()
 	if err != nil {
 		return nil, err
+	}
+	homes := map[string]string{}
+	for controller := range paths {
+		homes[controller] = own[controller]
 	}
 	leave = func() error { return moveThread(homes) }
 	if err := moveThread(paths); err != nil {
@@ -173,6 +240,9 @@ func moveThread(groups map[string]string) error {
 // visible returns the folders that the sandbox sees, by their names in it.
 func (c cgroup) visible() map[string]string {
 	all := map[string]string{}
+	if c.Manager == nil {
+		return all
+	}
 	for name, path := range c.GetPaths() {
 		if name == "" || controllers[name] {
 			all[name] = path
@@ -183,6 +253,9 @@ func (c cgroup) visible() map[string]string {
 
 // ooms returns the number of out-of-memory kills; 0 if it is unknown.
 func (c cgroup) ooms() int {
+	if c.Manager == nil {
+		return 0
+	}
 	n, err := c.OOMKillCount()
 	if err != nil {
 		return 0
@@ -192,6 +265,9 @@ func (c cgroup) ooms() int {
 
 // frozen reports whether the processes in the control group are suspended; false if it is unknown.
 func (c cgroup) frozen() bool {
+	if !c.has("freezer") {
+		return false
+	}
 	state, err := c.GetFreezerState()
 	return err == nil && state == cgroups.Frozen
 }
@@ -201,6 +277,9 @@ const removeWithin = 10 * time.Second
 
 // remove kills what runs in the control group, and removes it. It may be called again.
 func (c cgroup) remove(ctx context.Context) error {
+	if c.Manager == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, removeWithin)
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

@@ -21,7 +21,7 @@ func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, 
 		return fumehood.Port{}, err
 	}
 	var addresses []netip.Addr
-	if s.sb.network != nil {
+	if s.config.Resolver.IsValid() { // the sandbox has a network
 		addresses = append(addresses, address)
 	}
 	return s.forwards.Listen(ctx, p, addresses...)
@@ -37,10 +37,18 @@ func (s *service) publish(ctx context.Context, ports []fumehood.Port) error {
 	return nil
 }
 
-// Connection returns the forwarded ports. There is no container that another program could enter.
-func (s *service) Connection(ctx context.Context, _ string) (fumehood.Connection, error) {
+// Connection returns the forwarded ports and, for a kept sandbox, a command that opens a shell. There is no container that
+// another program could enter.
+func (s *service) Connection(ctx context.Context, user string) (fumehood.Connection, error) {
 	if err := (host{s}).Death(ctx).Err; err != nil {
 		return fumehood.Connection{}, err
 	}
-	return fumehood.Connection{Shell: []string{}, VSCode: []string{}, Ports: append([]fumehood.Port{}, s.forwards.All()...)}, nil
+	c := fumehood.Connection{Shell: []string{}, VSCode: []string{}, Ports: append([]fumehood.Port{}, s.forwards.All()...)}
+	if s.sb.kept.Load() {
+		c.Shell = append(c.Shell, "fumehood", "shell", s.sb.name)
+		if user != "" {
+			c.Shell = append(c.Shell, "--user", user)
+		}
+	}
+	return c, nil
 }

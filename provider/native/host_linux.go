@@ -28,7 +28,7 @@ func newGuests(s *service) *guests.Manager {
 		Look:    func(_ context.Context, err error) error { return err },
 		Trusted: func(context.Context) error { return nil }, // nothing in the sandbox can replace the guest
 		Sockets: s.sockets, SocketDir: setup.SocketDir, NoSockets: func(err error) { s.deaf = err },
-		Ran: &s.sb.ran, Log: s.sb.p.log.With("sandbox", s.sb.name),
+		CountsOOMs: !s.cgroup.has("memory"), Ran: &s.sb.ran, Log: s.sb.p.log.With("sandbox", s.sb.name),
 	})
 }
 

@@ -70,6 +70,7 @@ func (s *service) leave() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.forwards.Close()
 	s.guests.Close()
 	if s.init.pidfd != nil {
 		_ = s.init.pidfd.Close() // nothing was written

@@ -25,24 +25,6 @@ import (
 	"github.com/fumehood/fumehood/provider/native"
 )
 
-func init() {
-	killedPhases["kept commands"] = func(k *killed, now func()) {
-		sb := k.keep()
-		for _, user := range []string{"", "7"} {
-			_, err := sb.Start(k.ctx, fumehood.Cmd{
-				Args:   []string{"sh", "-c", "seq 1 500; while [ ! -e /go ]; do sleep 0.01; done; seq 501 1000; echo warned >&2; exit 5"},
-				Detach: true, User: user,
-			})
-			k.check(err)
-		}
-		now()
-		for {
-			_, err := sb.Exec(k.ctx, fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1000 & true"}})
-			k.check(err)
-		}
-	}
-}
-
 // When the process that keeps a sandbox is killed, nothing of the detached commands is lost.
 func TestProvider_Open_ownerKilled(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	mathrand "math/rand/v2"
@@ -77,6 +78,17 @@ var killedPhases = map[string]func(k *killed, now func()){
 			k.check(k.start().Close(k.ctx))
 		}
 	},
+	"disk": func(k *killed, now func()) {
+		now()
+		for {
+			sb, err := k.p.Start(k.ctx, fumehood.Spec{
+				Image: busybox, Name: os.Getenv(prefixVar) + "-disk", Limits: fumehood.Limits{Memory: 64 << 20, Disk: 1 << 30},
+			})
+			k.check(err)
+			_, err = sb.Exec(k.ctx, fumehood.Cmd{Args: []string{"dd", "if=/dev/zero", "of=/x", "bs=1M", "count=8"}})
+			k.check(errors.Join(err, sb.Close(k.ctx)))
+		}
+	},
 	"commands": func(k *killed, now func()) {
 		sb := k.start()
 		for range 3 {
@@ -103,6 +115,21 @@ var killedPhases = map[string]func(k *killed, now func()){
 		}
 		now()
 		k.check(k.p.Close(k.ctx))
+	},
+	"kept commands": func(k *killed, now func()) {
+		sb := k.keep()
+		for _, user := range []string{"", "7"} {
+			_, err := sb.Start(k.ctx, fumehood.Cmd{
+				Args:   []string{"sh", "-c", "seq 1 500; while [ ! -e /go ]; do sleep 0.01; done; seq 501 1000; echo warned >&2; exit 5"},
+				Detach: true, User: user,
+			})
+			k.check(err)
+		}
+		now()
+		for {
+			_, err := sb.Exec(k.ctx, fumehood.Cmd{Args: []string{"sh", "-c", "sleep 1000 & true"}})
+			k.check(err)
+		}
 	},
 	"kept start": func(k *killed, now func()) {
 		now()
@@ -152,6 +179,7 @@ func leftovers(t *testing.T, dir, prefix string) (left []string) {
 		}
 		left = append(left, found...)
 	}
+	left = append(left, loops(t, dir)...)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +293,7 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
 	}
-	if phase != "first start" && phase != "kept start" && phase != "close of many" && len(leftovers(t, dir, prefix)) == 0 {
+	if !slices.Contains([]string{"first start", "kept start", "disk", "close of many"}, phase) && len(leftovers(t, dir, prefix)) == 0 {
 		t.Error("no leftovers are found while the owner runs")
 	}
 	<-time.After(time.Duration(mathrand.IntN(60_000)) * time.Microsecond) //nolint:gosec // not a secret

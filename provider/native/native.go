@@ -1,5 +1,5 @@
-// Package native is the provider that runs sandboxes on Linux without a daemon and without an OCI runtime. It makes the
-// namespaces, mounts and control groups itself, and starts a sandbox in some milliseconds.
+// Package native is the provider that runs sandboxes on Linux without a daemon. It makes the namespaces, mounts and
+// control groups itself, and starts a sandbox in some milliseconds. An OCI runtime can start it instead.
 //
 //	func main() {
 //		native.RunReaper() // first: this process may be a reaper
@@ -12,7 +12,8 @@
 //
 // A sandbox has its own mount, PID, IPC, UTS, network and control group namespaces, a seccomp filter, few
 // capabilities, no new privileges, limits by control groups, and no network. Its root file system is an overlay of the
-// image's layers and a writable layer in memory. SECURITY.md describes what protects the host.
+// image's layers and a writable layer in memory, or on disk if Limits.Disk is large.
+// SECURITY.md describes what protects the host.
 //
 // A sandbox is a folder of mode 0700, <StateDir>/<name>, and control groups fumehood/<name>-<hash>. Both are removed by
 // Close, or, if the process is killed, by its reaper or by Cleanup. Everything else belongs to the sandbox's first
@@ -31,7 +32,7 @@ import (
 const DefaultImage = "python:3.12-slim"
 
 // DefaultDisk is the size of a sandbox's writable layer in bytes, if the memory limit allows it. It is in memory and
-// counts against that limit, so it is at most half of it.
+// counts against that limit, so it is at most half of it. A larger Limits.Disk is on the host's disk.
 const DefaultDisk = 1 << 30
 
 // Options configures a Provider. The zero value is valid and logs nothing.
@@ -51,6 +52,12 @@ type Options struct {
 	// absolute path. It needs root. Empty means that this package starts them itself. A spec may name crun, runc or
 	// runsc; that counts if the options name none, or if it is runsc.
 	Runtime string
+	// UserNamespace runs each sandbox in a user namespace: root in it has the rights of an unprivileged user on the host.
+	// It needs Linux 6.6, and file systems that can map user ids below CacheDir and below the mounts of specs.
+	UserNamespace bool
+	// AllowUnenforcedLimits runs sandboxes even if a limit that their spec names cannot be enforced: memory and CPUs,
+	// without root. Info and the log name the limits. If it is not set, such a start returns ErrUnsupported.
+	AllowUnenforcedLimits bool
 	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Provider runs sandboxes on Linux on amd64 and arm64. New fails elsewhere.
@@ -22,6 +23,12 @@ func NetworkHelper() (string, error) { return "", errElsewhere("find network hel
 // New returns an ErrUnsupported.
 func New(context.Context, Options) (*Provider, error) {
 	return nil, errElsewhere("make native provider")
+}
+
+// Diagnose reports one failed check, and returns false.
+func Diagnose(report func(provider.Check)) bool {
+	report(provider.Check{Name: "machine", Status: provider.StatusFail, Detail: errElsewhere("diagnose").Error()})
+	return false
 }
 
 func errElsewhere(op string) error {

@@ -79,12 +79,14 @@ func TestProvider_Promises(t *testing.T) {
 		spec  fumehood.Spec
 		users conformance.Users
 		from  tier.Tier
+		opts  native.Options
 	}{
-		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI},
-		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.Quick},
-		{opened + "debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.CI},
-		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI},
-		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, tier.CI},
+		{"debian root", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{}},
+		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.Quick, native.Options{}},
+		{opened + "debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.CI, native.Options{}},
+		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{}},
+		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, tier.CI, native.Options{}},
+		{"debian user namespace", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{UserNamespace: true}},
 	} {
 		exceptions := map[string]conformance.Exception{}
 		if c.spec.Keep {
@@ -103,7 +105,7 @@ func TestProvider_Promises(t *testing.T) {
 		t.Run("native "+c.name, func(t *testing.T) {
 			tier.Need(t, c.from)
 			t.Parallel()
-			p := newProvider(t, native.Options{})
+			p := newProvider(t, c.opts)
 			probe := c.spec.Dir + "/probe"
 			begin := func(t *testing.T, keeps bool) fumehood.Sandbox {
 				spec := c.spec

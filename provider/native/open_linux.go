@@ -79,7 +79,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 			return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
 		}
 		s.before = s.cgroup.ooms()
-		s.guests = newGuests(s)
+		s.manageGuests()
 		sb.services = append(sb.services, s)
 	}
 	return sb, nil

@@ -109,6 +109,9 @@ func startIn(group cgroup, cmd *exec.Cmd, confined bool, before ...func() error)
 			if confined {
 				err = setup.ConfineThread(capabilitySet())
 			}
+			if err == nil && cmd.SysProcAttr.UidMappings != nil {
+				err = reachProgram(cmd)
+			}
 			if err == nil {
 				err = cmd.Start()
 			}
@@ -127,8 +130,18 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	})
 	defer stop()
 	var reply setup.Reply
+	passing := c.Root != nil && c.Root.Passed
+	if passing { // it may not do it for itself
+		if err := setup.ShareMemory(strconv.Itoa(p.cmd.Process.Pid)); err != nil {
+			return err
+		}
+	}
 	err := setup.Send(p, c)
-	if err == nil {
+	if err == nil && passing {
+		err = p.pass(*c.Root)
+	}
+	ours, failed := errors.AsType[*fumehood.Error](err)
+	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) { // a guest that fails may have answered already
 		err = setup.Receive(p, &reply)
 	}
 	switch {
@@ -136,6 +149,8 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case failed:
+		return ours
 	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
 		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
 	case err != nil:
@@ -152,6 +167,8 @@ func classOf(f setup.Fault) error {
 		return fumehood.ErrUserNotFound
 	case setup.FaultImage, setup.FaultMount:
 		return fumehood.ErrConfig
+	case setup.FaultIDs:
+		return fumehood.ErrUnsupported
 	}
 	return fumehood.ErrInfrastructure
 }
@@ -160,6 +177,7 @@ var hints = map[setup.Fault]string{
 	setup.FaultUser:  "name a user of the image, or a number",
 	setup.FaultImage: "use another image",
 	setup.FaultMount: "mount another path",
+	setup.FaultIDs:   "run as root, or the commands as root in the sandbox",
 }
 
 // said returns what a guest wrote to standard error, for an error.

@@ -40,7 +40,8 @@ type Provider struct {
 	filter   []byte                 // of system calls; nil allows all
 	profile  func() (string, error) // reads the seccomp profile for a runtime
 
-	presence presence
+	presence  presence
+	unlimited sync.Once // logs that limits are not enforced
 
 	building sync.Mutex
 	built    Builder // nil until an image is built
@@ -54,13 +55,15 @@ var _ fumehood.Provider = (*Provider)(nil)
 
 // Supported returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
 func Supported() error {
-	const op = "make native provider"
 	if os.Geteuid() != 0 {
-		return &fumehood.Error{
-			Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the native provider needs root"),
-			Hint: "run as root, or use the docker provider",
-		}
+		return usernsSupported()
 	}
+	return checkKernel(oldest, "the native provider needs")
+}
+
+// checkKernel returns an ErrUnsupported if the kernel is too old.
+func checkKernel(oldest filter.Kernel, what string) error {
+	const op = "make native provider"
 	kernel, err := kernelVersion()
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
@@ -68,7 +71,7 @@ func Supported() error {
 	if kernel.Major < oldest.Major || kernel.Major == oldest.Major && kernel.Minor < oldest.Minor {
 		return &fumehood.Error{
 			Op: op, Class: fumehood.ErrUnsupported, Hint: "use the docker provider",
-			Err: fmt.Errorf("the native provider needs Linux %d.%d, this is %d.%d", oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
+			Err: fmt.Errorf("%s Linux %d.%d, this is %d.%d", what, oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
 		}
 	}
 	return nil
@@ -117,8 +120,17 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if p.filter, err = p.seccomp(); err != nil {
 		return nil, err
 	}
+	if opts.UserNamespace {
+		if err := usernsSupported(); err != nil {
+			return nil, err
+		}
+	}
+	images := "images"
+	if rootless() {
+		images = "images-of-one-owner"
+	}
 	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
-	if p.store, err = imagestore.Open(filepath.Join(cache, "images"), imagestore.Options{Logger: p.log, Progress: p.progress()}); err != nil {
+	if p.store, err = imagestore.Open(filepath.Join(cache, images), imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}); err != nil {
 		return nil, err
 	}
 	p.guest = sync.OnceValues(func() (string, error) {
@@ -272,6 +284,12 @@ func supported(spec fumehood.Spec) error {
 		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
 	case spec.Keep && len(spec.Ports) > 0:
 		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
+	case spec.Limits.Disk == fumehood.NoLimit:
+		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
+	case !spec.Network.IsNone() && rootless():
+		what, hint = "give a sandbox a network without root", "use none, or the docker provider"
+	case spec.Keep && rootless(): // only control groups find its processes
+		what, hint = "keep a sandbox without root", "use the docker provider"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err
@@ -326,6 +344,10 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 			return nil, err
 		}
 	}
+	unenforced, err := p.unenforced(spec)
+	if err != nil {
+		return nil, err
+	}
 	provider.LogLoosened(p.loggerOf(spec), spec)
 	p.attend(ctx)
 	guest, err := p.guest()
@@ -343,6 +365,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		return nil, err
 	}
 	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
+	sb.of.Unenforced = unenforced
 	if spec.Keep {
 		sb.key = make([]byte, wire.SecretSize)
 		_, _ = rand.Read(sb.key) // never fails
@@ -374,14 +397,6 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 
 // loggerOf returns the logger for settings that weaken a sandbox's isolation.
 func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, p.log) }
-
-// diskSize returns the size of the writable layer in bytes.
-func diskSize(limits fumehood.Limits) int64 {
-	if limits.Memory > 0 {
-		return min(DefaultDisk, limits.Memory/2)
-	}
-	return DefaultDisk
-}
 
 func (p *Provider) forget(s *sandbox) {
 	p.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,6 +54,8 @@ func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
 		return nil, nil
 	case os.Geteuid() != 0:
 		what = "without root"
+	case p.opts.UserNamespace:
+		what = "in a user namespace"
 	case spec.Keep:
 		what = "for a kept sandbox"
 	case spec.Compose != nil:
@@ -159,9 +162,21 @@ func (s *service) configure(ctx context.Context, p *process, c setup.Config) err
 		return p.configure(ctx, c)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, guests.Slow(startWithin))
-	defer cancel()
+	watched := make(chan struct{})
+	go func() { // a process that a killed runtime has left may keep the connection open
+		defer close(watched)
+		select {
+		case <-p.ended:
+			_ = p.SetDeadline(time.Now().Add(time.Second)) // after its last words
+		case <-ctx.Done():
+		}
+	}()
 	c.Root, c.Seccomp = nil, nil // by the runtime
 	err := p.configure(ctx, c)
+	defer func() {
+		cancel()
+		<-watched
+	}()
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = cmp.Or(context.Cause(ctx), err)
 	}

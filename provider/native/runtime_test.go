@@ -86,6 +86,20 @@ func TestRuntime_attacks(t *testing.T) {
 	}
 }
 
+func TestRuntime_images(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	for name := range runtimes {
+		t.Run(name+" mounts", func(t *testing.T) { misleadMounts(t, withRuntime(t, name)) })
+		// A runtime reads the image's users itself: it fails, or hangs until the limit. Folders in /proc are made before
+		// it is mounted, and hidden then.
+		t.Run(name, func(t *testing.T) {
+			startHostile(t, withRuntime(t, name), "passwd is one line", "passwd is endless", "passwd is the log", "hosts is a FIFO",
+				"volume in proc", "volumes", "working directory in proc")
+		})
+	}
+}
+
 func TestRuntime_bombs(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)
@@ -164,7 +178,7 @@ func killGroup(pattern string) {
 	for _, f := range files {
 		pids, _ := os.ReadFile(f) // empty if it is gone
 		for pid := range strings.FieldsSeq(string(pids)) {
-			if n, err := strconv.Atoi(pid); err == nil {
+			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() { // a thread is there while it starts something
 				_ = unix.Kill(n, unix.SIGKILL) // may have ended
 			}
 		}
@@ -201,7 +215,7 @@ func TestRuntime_failing(t *testing.T) {
 			p := newProvider(t, native.Options{Runtime: c.runtime})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if c.want == fumehood.ErrCanceled {
+			if errors.Is(c.want, fumehood.ErrCanceled) {
 				time.AfterFunc(300*time.Millisecond, cancel)
 			}
 			prefix := "f" + strings.ToLower(rand.Text()[:10])

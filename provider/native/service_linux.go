@@ -31,6 +31,7 @@ type service struct {
 	info   fumehood.ServiceInfo
 	cgroup cgroup
 	config setup.Config // as of the first process
+	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
 	oci    *ociRuntime // starts the guests; nil for none
@@ -40,8 +41,9 @@ type service struct {
 	init     *process
 	guests   *guests.Manager
 	forwards *forward.Ports
+	limiter  *memoryLimiter // nil with control groups
 	frozen   atomic.Bool
-	ooms     atomic.Int64 // the number of out-of-memory kills when the service was removed
+	ooms     atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
 	before   int          // the number of out-of-memory kills before this process has opened the sandbox
 	deaf     error        // why other processes cannot connect to the guest
 
@@ -59,9 +61,15 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 	if err != nil {
 		return nil, err
 	}
-	s := &service{sb: sb, cgroup: group, image: img}
+	s := &service{sb: sb, cgroup: group, image: img, memory: limits.Memory}
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
+	}
+	if s.oci != nil && onDisk(limits) {
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: errors.New("a sandbox of a container runtime cannot have a disk limit of this size"),
+			Hint: "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime",
+		}
 	}
 	if s.oci != nil {
 		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
@@ -69,9 +77,14 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 		}
 	}
 	s.describe(spec, limits, mounts)
-	s.guests = newGuests(s)
-	s.forwards = forward.New(s.guests.Own, sb.p.log.With("sandbox", sb.name, "service", s.info.Name))
+	s.manageGuests()
 	return s, nil
+}
+
+// manageGuests makes what needs the service's guests.
+func (s *service) manageGuests() {
+	s.guests = newGuests(s)
+	s.forwards = forward.New(s.guests.Own, s.sb.p.log.With("sandbox", s.sb.name, "service", s.info.Name))
 }
 
 // describe fills in what the service is made of.
@@ -87,11 +100,18 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	}
 	s.config = setup.Config{
 		Root: &setup.Root{
-			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: diskSize(limits), Guest: filepath.Dir(s.sb.guest),
+			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: cmp.Or(limits.Disk, memoryDisk(limits)), OnDisk: onDisk(limits), Guest: filepath.Dir(s.sb.guest),
 			Cgroups: s.cgroup.visible(), Mounts: mounts,
 		},
 		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
+	}
+	if s.sb.p.inUserNamespace() {
+		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
+		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
+	}
+	if !s.cgroup.has("pids") && limits.PIDs > 0 {
+		s.config.Processes = uint64(limits.PIDs)
 	}
 	for dir := range image.Volumes {
 		s.config.Volumes = append(s.config.Volumes, dir)
@@ -128,7 +148,10 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
-	if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
+	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
+	if s.sb.p.inUserNamespace() {
+		mapIDs(attributes, s.sb.folder)
+	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
 	if err := s.makeSockets(); err != nil {
@@ -147,8 +170,17 @@ func (s *service) build(ctx context.Context) error {
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
+	var disk []*os.File
+	if r := s.config.Root; r.OnDisk {
+		f, derr := makeDisk(ctx, s.sb.folder, r.Size)
+		if derr != nil {
+			return errors.Join(derr, <-limited)
+		}
+		defer f.Close() // the sandbox has it
+		disk = append(disk, f)
+	}
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{Cloneflags: namespaces}, "setup", held...)
+		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", append(disk, held...)...)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -161,6 +193,9 @@ func (s *service) build(ctx context.Context) error {
 	}
 	if err := s.setUp(ctx); err != nil {
 		return err
+	}
+	if !s.cgroup.has("memory") && s.memory > 0 {
+		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
 	}
 	if err := s.guests.Attach(ctx); err != nil {
 		return err
@@ -207,12 +242,16 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 		s.mu.Unlock()
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended")}
 	}
+	mode := "enter"
+	if s.config.UserNamespace {
+		mode = "enter-user"
+	}
 	var p *process
 	var err error
 	if s.oci != nil {
 		p, err = s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	} else {
-		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, "enter", s.init.pidfd)
+		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
 	}
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
@@ -221,7 +260,8 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := setup.Config{User: user, Hostname: s.config.Hostname, Env: s.config.Env, Capabilities: s.config.Capabilities, Seccomp: s.config.Seccomp}
+	c := s.config
+	c.User, c.Root, c.Held, c.Prohibited = user, nil, false, nil
 	if err := s.configure(ctx, p, c); err != nil {
 		if _, known := errors.AsType[*fumehood.Error](err); !known && s.ending(ctx) {
 			err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
@@ -238,6 +278,9 @@ func (s *service) ending(ctx context.Context) bool {
 
 // freeze suspends all processes, or resumes them.
 func (s *service) freeze(state cgroups.FreezerState) error {
+	if !s.cgroup.has("freezer") {
+		return errNoFreezer
+	}
 	if err := s.cgroup.Freeze(state); err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}
@@ -252,9 +295,15 @@ func (s *service) close(ctx context.Context) error {
 	all := s.joined
 	s.mu.Unlock()
 	s.forwards.Close()
-	s.ooms.Store(int64(s.cgroup.ooms()))
+	if s.cgroup.has("memory") {
+		s.ooms.Store(int64(s.cgroup.ooms()))
+	}
 	if s.frozen.Swap(false) {
 		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
+	}
+	if s.limiter != nil {
+		s.limiter.close()
+		s.limiter = nil
 	}
 	var errs []error
 	if s.oci != nil { // the processes that the runtime has started are not children of s.init's
@@ -277,4 +326,17 @@ func (s *service) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
+}
+
+// processes returns the processes that this process has started in the service.
+func (s *service) processes() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []int{s.init.pid}
+	for _, p := range s.joined {
+		if !p.over() {
+			all = append(all, p.pid)
+		}
+	}
+	return all
 }

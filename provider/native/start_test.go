@@ -48,6 +48,8 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"kept ports":     {fumehood.Spec{Image: busybox, Keep: true, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
 		"other network":  {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: "other"}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
+		"runtime's disk": {fumehood.Spec{Image: busybox, Runtime: "runc", Limits: fumehood.Limits{Disk: 2 << 30}}, fumehood.ErrUnsupported},
+		"no disk limit":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Disk: fumehood.NoLimit}}, fumehood.ErrUnsupported},
 		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
 		"unknown user":   {fumehood.Spec{Image: busybox, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
 		"unknown group":  {fumehood.Spec{Image: busybox, User: "0:nobody-of-that-name"}, fumehood.ErrUserNotFound},

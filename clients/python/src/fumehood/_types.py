@@ -271,6 +271,7 @@ class Limits(Data):
     memory: int = 0  # bytes, including swap
     cpus: float = 0
     pids: int = 0
+    disk: int = 0  # bytes that are written; only the native provider enforces it
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// EnterUser is like Enter, for a sandbox in a user namespace of its own. Only a process with a single thread can join
+// one, which a Go program never is. So a fork of this process does it, by system calls alone, and starts the program.
+// The fork has no rights outside of the sandbox from then on.
+func EnterUser() (int, error) {
+	unix.CloseOnExec(pidfd)
+	if err := closeInherited(pidfd); err != nil {
+		return 0, err
+	}
+	if err := ShareMemory("self"); err != nil { // the program may not do it for itself
+		return 0, err
+	}
+	program, err := newProgram(GuestDir+"/"+Guest, "join")
+	if err != nil {
+		return 0, err
+	}
+	runtime.LockOSThread() // the blocked signals are the thread's
+	defer runtime.UnlockOSThread()
+	var before unix.Sigset_t
+	all := unix.Sigset_t{}
+	for i := range all.Val {
+		all.Val[i] = ^uint64(0)
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before); err != nil {
+		return 0, os.NewSyscallError("rt_sigprocmask", err)
+	}
+	fork, errno := program.forkInto(pidfd)
+	runtime.KeepAlive(program)
+	if err := errors.Join(unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil), closeStandard()); err != nil {
+		return 0, err
+	}
+	if errno != 0 {
+		return 0, os.NewSyscallError("clone", errno)
+	}
+	// The fork ends when it has started the program, which is a child of this process too.
+	status, err := wait(int(fork)) //nolint:gosec // a process ID
+	if err != nil {
+		return 0, err
+	}
+	if status.ExitStatus() != 0 {
+		return 0, fmt.Errorf("join the sandbox: step %d failed", status.ExitStatus())
+	}
+	status, err = wait(-1)
+	if err != nil {
+		return 0, err
+	}
+	if status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return status.ExitStatus(), nil
+}
+
+// program is a program in the form of execve(2).
+type program struct {
+	path      *byte
+	args, env []*byte
+	signals   unix.Sigset_t // that it blocks: none
+}
+
+func newProgram(path, mode string) (*program, error) {
+	args, err := syscall.SlicePtrFromStrings([]string{path, mode})
+	if err != nil {
+		return nil, err
+	}
+	return &program{path: args[0], args: args, env: []*byte{nil}}, nil
+}
+
+// forkInto starts a process that joins the namespaces of the process with a pidfd, and starts the program there as a
+// child of this process. Its exit code is the step that failed; 0 if none did. All signals are blocked.
+//
+// The fork has only this thread. It must not allocate, grow its stack, or call anything but the kernel.
+//
+//go:nosplit
+//go:norace
+func (p *program) forkInto(pidfd uintptr) (uintptr, syscall.Errno) {
+	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		return pid, errno
+	}
+	const all = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
+		unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
+	if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, pidfd, all, 0); errno != 0 {
+		exit(1)
+	}
+	// Only children get into the PID namespace.
+	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, unix.CLONE_PARENT|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		exit(2)
+	}
+	if pid != 0 {
+		exit(0)
+	}
+	// A user namespace with one user denies this.
+	_, _, _ = syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
+	if _, _, errno = syscall.RawSyscall(unix.SYS_SETRESGID, 0, 0, 0); errno != 0 {
+		exit(3)
+	}
+	if _, _, errno = syscall.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); errno != 0 {
+		exit(4)
+	}
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&p.signals)), 0, 8, 0, 0)
+	_, _, _ = syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(p.path)), uintptr(unsafe.Pointer(&p.args[0])), uintptr(unsafe.Pointer(&p.env[0])))
+	exit(5)
+	return 0, 0
+}
+
+// exit ends a process that has only one thread.
+//
+//go:nosplit
+//go:norace
+func exit(code uintptr) {
+	for {
+		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT_GROUP, code, 0, 0)
+	}
+}
+
+// closeStandard closes the standard streams: a child that has them is alone with the host, and its end must end the
+// connection.
+func closeStandard() error {
+	for fd := range 3 {
+		if err := unix.Close(fd); err != nil {
+			return os.NewSyscallError("close", err)
+		}
+	}
+	return nil
+}
+
+// wait waits for the end of a child, or of any with -1.
+func wait(pid int) (status syscall.WaitStatus, err error) {
+	for {
+		if _, err = syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
+			return status, os.NewSyscallError("wait4", err)
+		}
+	}
+}

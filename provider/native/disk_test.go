@@ -1,0 +1,130 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// loops returns the loop devices whose file was in a folder.
+func loops(t *testing.T, folder string) (found []string) {
+	t.Helper()
+	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		file, err := os.ReadFile(name)
+		if err == nil && strings.HasPrefix(string(file), folder) { // it may be released meanwhile
+			found = append(found, string(file))
+		}
+	}
+	return found
+}
+
+// A writable layer has its size, in memory and on disk; a command that writes more gets ENOSPC, and the sandbox lives.
+func TestLimits_Disk(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		limits fumehood.Limits
+		loops  int
+	}{
+		"memory": {fumehood.Limits{Memory: 64 << 20, Disk: 32 << 20}, 0},
+		"disk":   {fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			sb := start(t, newProvider(t, native.Options{StateDir: dir}), fumehood.Spec{Image: busybox, Limits: c.limits})
+			if got := loops(t, dir); len(got) != c.loops {
+				t.Errorf("loop devices: %v", got)
+			}
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "cat /dev/zero > /full"}})
+			if err != nil || res.ExitCode == 0 || !strings.Contains(res.Stderr.Text(), "No space left on device") {
+				t.Errorf("got %s %d %q: %v", res.Outcome, res.ExitCode, res.Stderr.Text(), err)
+			}
+			size := run(t, sb, "stat -c %s /full")
+			var n int64
+			if _, err := fmt.Sscan(size, &n); err != nil || n > c.limits.Disk || n < c.limits.Disk*8/10 {
+				t.Errorf("%s bytes fit in %d: %v", size, c.limits.Disk, err)
+			}
+			err = sb.WriteFile(t.Context(), "/more", make([]byte, 1<<20), fumehood.WriteOptions{})
+			conformance.WantError(t, err, fumehood.ErrLimit)
+			if got := run(t, sb, "rm /full && echo again > /again && cat /again"); got != "again" {
+				t.Errorf("got %q", got)
+			}
+			if err := sb.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			conformance.Eventually(t, "loop devices are free", func() bool { return len(loops(t, dir)) == 0 })
+		})
+	}
+}
+
+// The page cache of a disk counts against the memory limit, but must not exhaust it.
+func TestLimits_Disk_beyondMemory(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: 400 << 20}})
+	if got := run(t, sb, "dd if=/dev/zero of=/big bs=1M count=192 2>/dev/null && stat -c %s /big"); got != "201326592" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// If the host's own disk is full, a write to a sandbox's disk must fail when it is synced, not be lost.
+func TestLimits_Disk_hostFull(t *testing.T) {
+	t.Parallel()
+	need(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conformance.Eventually(t, "unmounted", func() bool { return !errors.Is(unix.Unmount(dir, 0), unix.EBUSY) })
+	})
+	sb := start(t, newProvider(t, native.Options{StateDir: filepath.Join(dir, "state")}), fumehood.Spec{
+		Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: 200 << 20},
+	})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"dd", "if=/dev/zero", "of=/big", "bs=1M", "count=32", "conv=fsync"}})
+	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode == 0 || !strings.Contains(res.Stderr.Text(), "No space left on device") {
+		t.Errorf("got %s %d %q: %v", res.Outcome, res.ExitCode, res.Stderr.Text(), err)
+	}
+}
+
+func TestLimits_Disk_many(t *testing.T) {
+	tier.Need(t, tier.All)
+	t.Parallel()
+	dir := t.TempDir()
+	p := newProvider(t, native.Options{StateDir: dir})
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 128 << 20, Disk: 1 << 30}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"dd", "if=/dev/zero", "of=/x", "bs=1M", "count=20"}})
+			if err != nil || !res.Success() {
+				t.Errorf("%+v: %v", res, err)
+			}
+			if err := sb.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	conformance.Eventually(t, "loop devices are free", func() bool { return len(loops(t, dir)) == 0 })
+}

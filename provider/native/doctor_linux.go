@@ -1,0 +1,124 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// Diagnose checks what this machine can do for sandboxes of this user, without starting one. It reports each check when it
+// is done. It returns false if sandboxes cannot work.
+func Diagnose(report func(provider.Check)) bool {
+	ok := true
+	for _, check := range []func() provider.Check{kernelCheck, usernsCheck, idsCheck, cgroupsCheck, overlayCheck, seccompCheck, networkCheck} {
+		c := check()
+		ok = ok && c.Status != provider.StatusFail
+		report(c)
+	}
+	return ok
+}
+
+func kernelCheck() provider.Check {
+	c := provider.Check{Name: "kernel", Status: provider.StatusOK}
+	if k, err := kernelVersion(); err == nil {
+		c.Detail = fmt.Sprintf("Linux %d.%d", k.Major, k.Minor)
+	}
+	if err := checkKernel(oldest, "the native provider needs"); err != nil {
+		return failedCheck(c.Name, err)
+	}
+	return c
+}
+
+// failedCheck returns a failed check. It keeps the hint of the error.
+func failedCheck(name string, err error) provider.Check {
+	return provider.Check{Name: name, Status: provider.StatusFail, Detail: err.Error()}
+}
+
+func usernsCheck() provider.Check {
+	c := provider.Check{Name: "user namespaces", Status: provider.StatusOK}
+	err := usernsSupported()
+	switch {
+	case err != nil && rootless():
+		return failedCheck(c.Name, err)
+	case err != nil:
+		c.Status, c.Detail, c.Hint = provider.StatusWarn, err.Error(), "without --user-namespace, root in a sandbox is root on the host, held by capabilities and seccomp"
+	case rootless():
+		c.Detail = "root in a sandbox is this user"
+	default:
+		c.Detail = "available (--user-namespace)"
+	}
+	return c
+}
+
+func idsCheck() provider.Check {
+	c := provider.Check{Name: "users", Status: provider.StatusOK, Detail: "all users of images"}
+	if rootless() {
+		c.Status, c.Detail, c.Hint = provider.StatusWarn, "root is the only user of sandboxes, and all files belong to it", "run as root if images have other users"
+	}
+	return c
+}
+
+func cgroupsCheck() provider.Check {
+	c := provider.Check{Name: "control groups", Status: provider.StatusOK, Detail: "version 1"}
+	if cgroups.IsCgroup2UnifiedMode() {
+		c.Detail = "version 2"
+	}
+	if !rootless() {
+		return c
+	}
+	writable := slices.Sorted(maps.Keys(delegated()))
+	if len(writable) > 0 {
+		c.Detail += ", of this user: " + strings.Join(writable, ", ")
+	}
+	if slices.Contains(writable, "memory") && slices.Contains(writable, "cpu") {
+		return c
+	}
+	c.Status = provider.StatusWarn
+	if len(writable) == 0 {
+		c.Detail += ", none of this user: memory is measured, and processors are not limited"
+	}
+	c.Hint = "run as root, or hand control groups of version 1 over by chown"
+	return c
+}
+
+func overlayCheck() provider.Check {
+	c := provider.Check{Name: "overlayfs", Status: provider.StatusOK, Detail: "available"}
+	text, err := os.ReadFile("/proc/filesystems")
+	if err != nil || !strings.Contains(string(text), "\toverlay\n") {
+		c.Status, c.Detail, c.Hint = provider.StatusWarn, "not loaded", "load it: `modprobe overlay`; the kernel may do so by itself"
+	}
+	return c
+}
+
+func seccompCheck() provider.Check {
+	c := provider.Check{Name: "seccomp", Status: provider.StatusOK, Detail: "available"}
+	if _, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail"); err != nil {
+		return failedCheck(c.Name, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the kernel cannot filter system calls: %w", err)})
+	}
+	return c
+}
+
+// networkCheck looks for the programs that connect sandboxes of users without root.
+func networkCheck() provider.Check {
+	c := provider.Check{Name: "network", Status: provider.StatusNote, Detail: "neither pasta nor slirp4netns (needed only for networks without root)"}
+	var found []string
+	for _, name := range []string{"pasta", "slirp4netns"} {
+		if _, err := exec.LookPath(name); err == nil {
+			found = append(found, name)
+		}
+	}
+	if len(found) > 0 {
+		c.Detail = strings.Join(found, ", ")
+	}
+	return c
+}

@@ -1,0 +1,61 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+)
+
+// unenforced returns the limits that the kernel does not enforce without control groups. It returns an ErrUnsupported if
+// the spec names one of them, unless the options allow that.
+func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
+	if !rootless() {
+		return nil, nil
+	}
+	limits, groups := spec.Limits.WithDefaults(), delegated()
+	var all, named []string
+	for _, l := range []struct {
+		name       string
+		controller string
+		set, asked bool
+	}{
+		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0},
+		{"swap", "memory", limits.Memory > 0, false},
+		{"cpus", "cpu", limits.CPUs > 0, spec.Limits.CPUs > 0},
+	} {
+		if groups[l.controller] != "" {
+			continue
+		}
+		if l.set {
+			all = append(all, l.name)
+		}
+		if l.asked {
+			named = append(named, l.name)
+		}
+	}
+	if len(named) > 0 && !p.opts.AllowUnenforcedLimits {
+		return nil, &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrUnsupported,
+			Err:  fmt.Errorf("limits cannot be enforced without control groups: %s", strings.Join(named, ", ")),
+			Hint: "run as root, or without the limit, or allow it (--allow-unenforced-limits)",
+		}
+	}
+	if len(named) > 0 {
+		p.loggerOf(spec).Warn("limits cannot be enforced without control groups, as the run allows", "sandbox", spec.Name, "limits", strings.Join(named, " "))
+	}
+	if len(all) > 0 {
+		p.unlimited.Do(func() {
+			p.log.Warn("without control groups, the memory of processes is only measured every "+sparse.String()+", files do not count, and processors are not limited", "limits", strings.Join(all, " "))
+		})
+	}
+	return all, nil
+}
+
+// errNoFreezer is the error for Freeze without control groups.
+var errNoFreezer = &fumehood.Error{
+	Op: "freeze sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("processes cannot be suspended without control groups"), Hint: "run as root",
+}

@@ -1,0 +1,319 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/testimages"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// unprivileged is set if this program runs as another user.
+const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
+
+// stranger is the id of that user. It has no entry in any file.
+const stranger = 54321
+
+// asUser runs this test as a user without rights, in a process of its own that calls test. The only image is busybox.
+func asUser(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	asUserIn(t, nil, test)
+}
+
+// asUserIn is asUser with control groups that the user has, which groups makes.
+func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *testing.T)) {
+	t.Helper()
+	if os.Getenv(unprivileged) != "" {
+		test(t)
+		return
+	}
+	need(t)
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	dir, err := os.MkdirTemp("", "fumehood-native-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	probe := filepath.Join(dir, "probe")
+	if strings.Contains(t.Name(), "Promises") { // building takes a second
+		if err := errors.Join(copyFile(conformance.BuildProbe(t), probe), os.Chmod(probe, 0o755)); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+	}
+	home, program := filepath.Join(dir, "home"), filepath.Join(dir, "program")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(self)
+	err = errors.Join(err, os.WriteFile(program, text, 0o755), os.Mkdir(home, 0o700), os.Chown(home, stranger, stranger), os.Chmod(dir, 0o755)) //nolint:gosec // as above
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-test.v", "-test.run", "^" + t.Name() + "$"}
+	update := flag.Lookup("update-promises").Value.String() == "true"
+	if update {
+		args = append(args, "-update-promises")
+	}
+	archive := testimages.Archive(t, busybox)
+	images := filepath.Join(home, ".cache", "fumehood-test")
+	if err := errors.Join(os.MkdirAll(images, 0o755), copyFile(archive, filepath.Join(images, "busybox.tar")), os.Chown(filepath.Dir(images), stranger, stranger)); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
+	module := []string{"go.mod", "docs/promises.json", "docs/promises.md"} // what the record of promises needs
+	for _, file := range module {
+		to := filepath.Join(home, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o700), copyFile(filepath.Join("../..", file), to), os.Chown(filepath.Dir(to), stranger, stranger), os.Chown(to, stranger, stranger)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = home
+	cmd.Env = []string{
+		unprivileged + "=1", "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
+		"FUMEHOOD_PROBE=" + probe,
+	}
+	if groups == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	} else {
+		enter := "for d in " + strings.Join(groups(t), " ") + "; do echo $$ > $d/cgroup.procs; done; "
+		enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
+		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, file := range module {
+		if !update {
+			break
+		}
+		if err := copyFile(filepath.Join(home, file), filepath.Join("../..", file)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func copyFile(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, 0o644) //nolint:gosec // files of this repository
+}
+
+func TestProvider_Start_rootless(t *testing.T) {
+	t.Parallel()
+	asUser(t, rootlessStart)
+}
+
+func rootlessStart(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	dir := t.TempDir()
+	sb := start(t, p, fumehood.Spec{Image: busybox, Mounts: []fumehood.Mount{{Host: dir, Container: "/rw", Writable: true}}})
+	for script, want := range map[string]string{
+		"id -u; id -g": "0\n0",
+		"awk '{print $1, $2, $3}' /proc/self/uid_map /proc/self/gid_map": "0 54321 1\n0 54321 1",
+		"stat -c %u:%g /etc/passwd /rw":                                  "0:0\n0:0",
+		"echo of the sandbox > /rw/new && stat -c %u /rw/new":            "0",
+		"echo x > /dev/null; stat -c %t:%T /dev/null /dev/urandom":       "1:3\n1:9",
+	} {
+		if got := run(t, sb, script); got != want {
+			t.Errorf("%s: got %q, want %q", script, got, want)
+		}
+	}
+	if got := run(t, sb.As("0"), "rm -r /etc && mkdir /etc && ls -A /etc; id -u"); got != "0" {
+		t.Errorf("got %q", got)
+	}
+	_, err := sb.As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+	conformance.WantError(t, err, fumehood.ErrUnsupported)
+	_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, User: "1"})
+	conformance.WantError(t, err, fumehood.ErrUnsupported)
+}
+
+func TestProvider_Start_rootlessLimits(t *testing.T) {
+	t.Parallel()
+	asUser(t, rootlessLimits)
+}
+
+func rootlessLimits(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	for _, limits := range []fumehood.Limits{{Memory: 64 << 20}, {CPUs: 1}} {
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: limits})
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+	}
+	var log bytes.Buffer
+	p = newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache"), AllowUnenforcedLimits: true, Logger: slog.New(slog.NewTextHandler(&log, nil)), StateDir: filepath.Join(t.TempDir(), "state")})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
+	if got := strings.Join(sb.Info().Unenforced, " "); got != "memory swap cpus" {
+		t.Errorf("not enforced: %q", got)
+	}
+	if !strings.Contains(log.String(), `limits="memory cpus"`) || !strings.Contains(log.String(), "without control groups") {
+		t.Errorf("the log has %s", log.String())
+	}
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "for i in $(seq 100); do sleep 9 & done"}, Timeout: time.Minute})
+	if err != nil || res.Success() || !strings.Contains(res.Stderr.Text(), "fork") {
+		t.Errorf("there is no limit of processes: %v, %+v: %s", err, res, res.Stderr.Text())
+	}
+	sb = start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}})
+	for name, script := range map[string]string{
+		"one process":    "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null",
+		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1 & done; wait",
+	} {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
+		if err != nil || res.Usage.OOMKills == 0 {
+			t.Errorf("%s: %v, %+v", name, err, res)
+		}
+	}
+	res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "200000000", "/dev/zero"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+// Control groups that root has handed over by chown enforce the limits.
+func TestProvider_Start_rootlessCgroups(t *testing.T) {
+	t.Parallel()
+	asUserIn(t, ownedGroups, rootlessCgroups)
+}
+
+// ownedGroups makes control groups that belong to the stranger.
+func ownedGroups(t *testing.T) (all []string) {
+	for _, controller := range []string{"memory", "pids", "cpu", "freezer"} {
+		own, err := cgroups.GetOwnCgroupPath(controller)
+		if err != nil {
+			tier.Missing(t, tier.CI, err)
+		}
+		dir, err := os.MkdirTemp(own, "fumehood-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := errors.Join(os.Remove(dir+"/fumehood"), os.Remove(dir)); err != nil {
+				t.Error(err)
+			}
+		})
+		files, err := filepath.Glob(dir + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range append(files, dir) {
+			if err := os.Chown(f, stranger, stranger); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, dir)
+	}
+	return all
+}
+
+func rootlessCgroups(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
+	if got := sb.Info().Unenforced; len(got) > 0 {
+		t.Errorf("not enforced: %v", got)
+	}
+	if got := run(t, sb, "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes pids/pids.max cpu/cpu.cfs_quota_us"); got != "67108864\n60\n100000" {
+		t.Errorf("got %q", got)
+	}
+	thaw, err := sb.Freeze(t.Context())
+	if err == nil {
+		err = thaw(t.Context())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "200000000", "/dev/zero"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%v, %+v", err, res)
+	}
+}
+
+func TestProvider_Promises_rootless(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.CI)
+	asUser(t, rootlessPromises)
+}
+
+func rootlessPromises(t *testing.T) {
+	program, err := os.ReadFile(conformance.BuildProbe(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	exceptions := oneUser()
+	exceptions["stop/stop ends commands and keeps the sandbox"] = conformance.Exception{
+		Reason: "sandboxes cannot be kept without root; ErrUnsupported", Check: func(t *testing.T, _ *conformance.Case) {
+			_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Keep: true, Name: "kept"})
+			conformance.WantError(t, err, fumehood.ErrUnsupported)
+		},
+	}
+	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
+	conformance.Run(t, conformance.Harness{
+		Column: "native busybox rootless", Probe: "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
+		Start: func(t *testing.T) fumehood.Sandbox {
+			sb := start(t, p, fumehood.Spec{Image: busybox})
+			if err := sb.WriteFile(t.Context(), "/probe", program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
+				t.Fatal(err)
+			}
+			return sb
+		},
+		StartKept: func(t *testing.T) fumehood.Sandbox { return start(t, p, fumehood.Spec{Image: busybox, Keep: true}) },
+	})
+}
+
+// oneUser returns the exceptions of sandboxes whose only user is root.
+func oneUser() map[string]conformance.Exception {
+	all := map[string]conformance.Exception{}
+	refused := conformance.Exception{Reason: "root is the only user; ErrUnsupported", Check: func(t *testing.T, c *conformance.Case) {
+		cmd := c.Probe("exit", "0")
+		cmd.User = "1"
+		_, err := c.Sandbox.Exec(t.Context(), cmd)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+		as := c.Sandbox.As("1")
+		_, err = as.Stat(t.Context(), c.Dir)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+		conformance.WantError(t, as.WriteFile(t.Context(), c.Path("new"), nil, fumehood.WriteOptions{}), fumehood.ErrUnsupported)
+	}}
+	for _, name := range []string{
+		"exec/commands run as a named user", "exec/commands run as a numeric user", "exec/commands run as any UID and GID",
+		"rlimits/processes of a user are limited", "users/As sets the commands' default user", "users/As sets the owner of new files",
+		"users/As enforces the user's permissions", "users/walk continues past unreadable directories",
+	} {
+		all[name] = refused
+	}
+	for _, name := range []string{"users/file gets the named owner if permitted", "users/chown changes trees but no link targets"} {
+		all[name] = conformance.Exception{Reason: "all files belong to root; an error", Check: func(t *testing.T, c *conformance.Case) {
+			if err := c.Sandbox.Chown(t.Context(), c.Path("here"), "1:1"); err == nil {
+				t.Error("a file got an owner that does not exist")
+			}
+			if got := run(t, c.Sandbox, "stat -c %u:%g "+c.Path("here")); got != "0:0" {
+				t.Errorf("the owner is %s", got)
+			}
+		}}
+	}
+	return all
+}
