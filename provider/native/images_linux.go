@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -16,8 +17,11 @@ var (
 	_ provider.ImageLoader = (*Provider)(nil)
 )
 
-// defaultService is the name of the only service.
+// defaultService is the name of the only service, unless a Compose project names it.
 const defaultService = "default"
+
+// preparedName is the name of a sandbox whose image is prepared before it has one.
+const preparedName = "fumehood-prepared"
 
 // imageOf returns the reference, or the ID, of a spec's image.
 func (p *Provider) imageOf(spec fumehood.Spec) string {
@@ -44,7 +48,15 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	if err := supported(spec); err != nil {
 		return "", err
 	}
-	return p.imageOf(spec), nil
+	if spec.Compose == nil {
+		return p.imageOf(spec), nil
+	}
+	spec.Name = cmp.Or(spec.Name, preparedName)
+	project, err := p.project(ctx, spec, nil)
+	if err != nil {
+		return "", err
+	}
+	return buildcontext.HashOf([]any{project.source, spec.Compose.Prebuilt, spec.Images}), nil
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.
@@ -55,6 +67,18 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 	}
 	if err := supported(spec); err != nil {
 		return nil, err
+	}
+	if spec.Compose != nil {
+		spec.Name = cmp.Or(spec.Name, preparedName)
+		project, err := p.project(ctx, spec, nil)
+		if err != nil {
+			return nil, err
+		}
+		img, err := project.image(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		return map[string]string{project.source.Service: img.ID}, img.Close()
 	}
 	img, err := p.image(ctx, spec)
 	if err != nil {

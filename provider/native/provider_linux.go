@@ -218,8 +218,9 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 }
 
 // Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits,
-// Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other
-// field is set, or a network needs a program that is not installed, the error is an ErrUnsupported.
+// Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger, and Compose projects of one service
+// that only waits for commands. Binary has no effect. If any other field is set, a project has anything else, or a
+// network needs a program that is not installed, the error is an ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
@@ -243,7 +244,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	rec := provider.NewRecorder(&spec)
 	end := rec.Phase("start")
-	s, err := p.start(ctx, spec)
+	s, err := p.start(ctx, spec, rec)
 	end(err)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -278,10 +279,7 @@ func (p *Provider) hold(s *sandbox, sb fumehood.Sandbox) bool {
 // supported returns an error if spec has a field that this provider does not support.
 func (p *Provider) supported(spec fumehood.Spec) error {
 	var what, hint string
-	const docker = "use the docker provider"
 	switch {
-	case spec.Compose != nil:
-		what, hint = "run a Compose project", docker
 	case !spec.Network.IsNone() && spec.Network.Mode != fumehood.NetworkBridge:
 		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
 	case spec.Keep && len(spec.Ports) > 0:
@@ -294,7 +292,7 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 	case !spec.Network.IsNone() && rootless():
 		what, hint = "give a sandbox a network without root", "use none, or the docker provider"
 	case spec.Keep && rootless(): // only control groups find its processes
-		what, hint = "keep a sandbox without root", docker
+		what, hint = "keep a sandbox without root", "use the docker provider"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err
@@ -306,17 +304,36 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 	}
 }
 
-func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, err error) {
-	mounts, err := p.checkMounts(spec)
+// resolve returns the image of a spec, and the spec of its only service if it has a Compose project.
+func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (fumehood.Spec, *imagestore.Image, error) {
+	if spec.Compose == nil {
+		img, err := p.image(ctx, spec)
+		return spec, img, err
+	}
+	project, err := p.project(ctx, spec, rec)
+	if err != nil {
+		return spec, nil, err
+	}
+	img, err := project.image(ctx, provider.PrepareOptions{})
+	if err != nil {
+		return spec, nil, err
+	}
+	if spec, err = project.single(img); err == nil {
+		err = cmp.Or(supported(spec), guests.CheckLimits(spec))
+	}
+	if err != nil {
+		return spec, nil, errors.Join(err, img.Close())
+	}
+	return spec, img, nil
+}
+
+func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (_ *sandbox, err error) {
+	mounts, err := p.checkMounts(spec) // before an image is fetched
 	if err != nil {
 		return nil, err
 	}
-	unenforced, err := p.unenforced(spec)
-	if err != nil {
-		return nil, err
-	}
-	provider.LogLoosened(p.loggerOf(spec), spec)
-	img, err := p.image(ctx, spec)
+	asked := spec
+	spec, img, err := p.resolve(ctx, spec, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -325,6 +342,16 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 			err = errors.Join(err, img.Close())
 		}
 	}()
+	if spec.Compose != nil {
+		if mounts, err = p.checkMounts(spec); err != nil {
+			return nil, err
+		}
+	}
+	unenforced, err := p.unenforced(spec)
+	if err != nil {
+		return nil, err
+	}
+	provider.LogLoosened(p.loggerOf(spec), spec)
 	p.attend(ctx)
 	guest, err := p.guest()
 	if err != nil {
@@ -364,7 +391,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec) (_ *sandbox, e
 		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
 	}
 	if spec.Keep {
-		if err := sb.keep(ctx, spec); err != nil {
+		if err := sb.keep(ctx, asked); err != nil {
 			return nil, errors.Join(err, sb.Close(ctx))
 		}
 	}

@@ -94,12 +94,16 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	for name, value := range spec.Env {
 		env = append(slices.Clip(env), name+"="+value)
 	}
+	hostname := spec.Name
+	if spec.Compose != nil { // services of a project have their names
+		hostname = serviceOf(spec)
+	}
 	s.config = setup.Config{
 		Root: &setup.Root{
 			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: cmp.Or(limits.Disk, memoryDisk(limits)), OnDisk: onDisk(limits), Guest: filepath.Dir(s.sb.guest),
 			Cgroups: s.cgroup.visible(), Mounts: mounts,
 		},
-		Hostname: spec.Name, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
+		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
 	}
 	if s.sb.p.inUserNamespace() {
@@ -120,7 +124,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 			s.config.Env = append(s.config.Env, []byte(kv))
 		}
 	}
-	s.info = fumehood.ServiceInfo{Name: defaultService, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	s.info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
 	if s.oci != nil {
 		s.info.Runtime = s.oci.name
 	}

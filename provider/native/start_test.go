@@ -41,7 +41,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 		spec fumehood.Spec
 		want error
 	}{
-		"compose":        {fumehood.Spec{Compose: &fumehood.Compose{Content: "services: {a: {image: a}}"}}, fumehood.ErrUnsupported},
 		"host network":   {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: fumehood.NetworkHost}}, fumehood.ErrUnsupported},
 		"runtime":        {fumehood.Spec{Image: busybox, Runtime: "reboot"}, fumehood.ErrConfig},
 		"runtime's path": {fumehood.Spec{Image: busybox, Runtime: "/bin/sh"}, fumehood.ErrConfig},
