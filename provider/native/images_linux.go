@@ -45,7 +45,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 		}
 		return b.ImageKey(ctx, spec)
 	}
-	if err := supported(spec); err != nil {
+	if err := p.supported(spec); err != nil {
 		return "", err
 	}
 	if spec.Compose == nil {
@@ -65,7 +65,7 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 	if err != nil {
 		return nil, err
 	}
-	if err := supported(spec); err != nil {
+	if err := p.supported(spec); err != nil {
 		return nil, err
 	}
 	if spec.Compose != nil {

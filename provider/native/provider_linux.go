@@ -319,7 +319,7 @@ func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, rec *provide
 		return spec, nil, err
 	}
 	if spec, err = project.single(img); err == nil {
-		err = cmp.Or(supported(spec), guests.CheckLimits(spec))
+		err = cmp.Or(p.supported(spec), guests.CheckLimits(spec))
 	}
 	if err != nil {
 		return spec, nil, errors.Join(err, img.Close())
