@@ -41,6 +41,7 @@ func TestProvider_auto(t *testing.T) {
 		"named":  {args: []string{"run", "--image", "oci:missing", "--", "true"}, variable: "DOCKER_HOST=unix:///nowhere.sock", says: "connect to unix:///nowhere.sock: no Docker Engine answers there (start"},
 		"engine": {args: []string{"run", "--transport", "engine", "--image", "oci:missing", "--", "true"}, says: "connect to unix:///var/run/docker.sock: no Docker Engine answers there (start"},
 		"ps":     {args: []string{"ps"}},
+		"doctor": {args: []string{"doctor"}},
 		"exec":   {args: []string{"exec", "box", "--", "true"}, says: "open sandbox box: there is no such kept sandbox"},
 		"down":   {args: []string{"down", "box"}, says: "no sandbox box"},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/native"
 )
@@ -16,12 +17,13 @@ func (a *commandLine) newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the Docker daemon, and start a sandbox to see that it works",
+		Short: "Check what runs sandboxes: the Docker daemon, or this machine",
 		Long: `Doctor reports which daemon is used, what the daemon and its machine support,
 and what that means for isolation. In a sandbox of an image that it builds
 itself, without a registry, it looks for a network and tries to exceed the
-limits. With --provider native it reports what this machine and user can do
-and enforce without a daemon. The exit code is 1 if a check failed.`,
+limits. If there is no daemon, or with --provider native, it reports what this
+machine and user can do and enforce without one. The exit code is 1 if a check
+failed.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
 		Args: noArguments,
@@ -44,9 +46,13 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 		}
 	}
 	var ok bool
-	if a.provider == "native" {
+	switch missing := a.withoutDaemon(ctx); {
+	case missing != nil:
+		report(docker.Check{Name: "endpoint", Status: provider.StatusNote, Detail: reason(missing) + "; sandboxes run with --provider native"})
 		ok = native.Diagnose(report)
-	} else {
+	case a.provider == "native":
+		ok = native.Diagnose(report)
+	default:
 		ok = docker.Diagnose(ctx, a.dockerOptions(), report)
 	}
 	if asJSON {
@@ -59,6 +65,22 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 		return context.Cause(ctx)
 	case !ok:
 		return &exitError{code: exitCheckFailed, err: errors.New("a check failed: sandboxes will not work as they should")}
+	}
+	return nil
+}
+
+// withoutDaemon returns why the provider auto is native; nil if it is docker, or if the user has chosen a provider.
+func (a *commandLine) withoutDaemon(ctx context.Context) error {
+	if a.provider != auto || native.Supported() != nil {
+		return nil
+	}
+	a.quietly()
+	p, err := a.openDocker(ctx)
+	switch {
+	case err == nil:
+		_ = p.Close(ctx) // it has made nothing
+	case errors.Is(err, docker.ErrNoDaemon):
+		return err
 	}
 	return nil
 }

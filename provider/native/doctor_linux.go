@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 
@@ -108,17 +107,14 @@ func seccompCheck() provider.Check {
 	return c
 }
 
-// networkCheck looks for the programs that connect sandboxes of users without root.
+// networkCheck looks for the program that connects sandboxes.
 func networkCheck() provider.Check {
-	c := provider.Check{Name: "network", Status: provider.StatusNote, Detail: "neither pasta nor slirp4netns (needed only for networks without root)"}
-	var found []string
-	for _, name := range []string{"pasta", "slirp4netns"} {
-		if _, err := exec.LookPath(name); err == nil {
-			found = append(found, name)
-		}
+	if rootless() {
+		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes of this user have no network", Hint: "run as root for --network bridge"}
 	}
-	if len(found) > 0 {
-		c.Detail = strings.Join(found, ", ")
+	path, err := NetworkHelper()
+	if err != nil {
+		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "no program " + helper + ": sandboxes have no network", Hint: "install the package " + helper + " for --network bridge"}
 	}
-	return c
+	return provider.Check{Name: "network", Status: provider.StatusOK, Detail: "--network bridge uses " + path}
 }
