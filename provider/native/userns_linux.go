@@ -21,7 +21,7 @@ import (
 
 // Ids of sandboxes in user namespaces. No user of a host has them, and neither has a container of another program: they
 // follow the ranges that systemd and shadow give to containers. Each sandbox has idsOfEach of them. Which ones follows
-// from its folder, so two sandboxes rarely have the same.
+// from its folder, so two of many sandboxes may have the same.
 const (
 	firstID   = 0x7000_0000
 	lastID    = 0x7ffe_0000
