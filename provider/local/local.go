@@ -28,7 +28,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,7 +36,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/fumehood/fumehood"
@@ -97,36 +95,20 @@ func (p *Provider) Name() string { return "local" }
 // error is an ErrUnsupported. With a supervisor, the error is an ErrConfig if StateDir is on a file system mounted
 // noexec, since the supervisor's program is run from there.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
-	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
 	if err := supported(spec); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-	}
 	log := cmp.Or(spec.Logger, p.log)
 	if _, warned := p.warned.LoadOrStore(log, true); !warned {
 		log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
 	}
-	if spec.Name == "" {
-		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
-	}
-	rec := provider.NewRecorder(&spec)
-	end := rec.Phase("start")
-	b, err := p.newBox(ctx, spec)
-	end(err)
+	b, sb, err := provider.Start(ctx, spec, p.newBox)
 	if err != nil {
-		var ours *fumehood.Error
-		if errors.As(err, &ours) {
-			ours.Op = op
-			return nil, rec.Failed(ours)
-		}
-		return nil, rec.Failed(&fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err})
+		return nil, err
 	}
-	sb := provider.New(b, spec, rec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boxes[b] = sb
@@ -164,7 +146,7 @@ func supported(spec fumehood.Spec) error {
 	}
 }
 
-func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec) (*box, error) {
+func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec, _ *provider.Recorder) (*box, error) {
 	if spec.Dir != "" {
 		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
 			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("working directory %s is not a directory of the host", spec.Dir)}

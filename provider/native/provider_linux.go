@@ -14,7 +14,6 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -236,28 +235,10 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if err := guests.CheckLimits(spec); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-	}
-	if spec.Name == "" {
-		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
-	}
-	rec := provider.NewRecorder(&spec)
-	end := rec.Phase("start")
-	s, err := p.start(ctx, spec, rec)
-	end(err)
+	s, sb, err := provider.Start(ctx, spec, p.start)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-		}
-		ours, ok := errors.AsType[*fumehood.Error](err)
-		if !ok {
-			ours = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
-		}
-		ours.Op = cmp.Or(ours.Op, op)
-		return nil, rec.Failed(ours)
+		return nil, err
 	}
-	sb := provider.New(s, spec, rec)
 	if !p.hold(s, sb) {
 		s.kept.Store(false)
 		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))

@@ -1,0 +1,43 @@
+package provider
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+)
+
+// Start starts a sandbox in one phase of the journal, "start". It names a sandbox without a name, and returns what start
+// has returned too. The error of start gets an operation and a class if it lacks them; after the end of ctx it is an
+// ErrCanceled.
+func Start[B Backend](
+	ctx context.Context, spec fumehood.Spec, start func(context.Context, fumehood.Spec, *Recorder) (B, error),
+) (B, fumehood.Sandbox, error) {
+	const op = "start sandbox"
+	var none B
+	if ctx.Err() != nil {
+		return none, nil, canceled(ctx, op, "")
+	}
+	if spec.Name == "" {
+		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
+	}
+	rec := NewRecorder(&spec)
+	end := rec.Phase("start")
+	b, err := start(ctx, spec, rec)
+	end(err)
+	if err == nil {
+		return b, New(b, spec, rec), nil
+	}
+	if ctx.Err() != nil {
+		return none, nil, rec.Failed(canceled(ctx, op, ""))
+	}
+	ours, ok := errors.AsType[*fumehood.Error](err)
+	if !ok {
+		ours = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
+	}
+	ours.Op = cmp.Or(ours.Op, op)
+	return none, nil, rec.Failed(ours)
+}
