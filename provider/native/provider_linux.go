@@ -45,9 +45,12 @@ type Provider struct {
 	building sync.Mutex
 	built    Builder // nil until an image is built
 
-	mu     sync.Mutex
-	closed bool
-	boxes  map[*sandbox]fumehood.Sandbox
+	life     context.Context // ends at Close
+	end      context.CancelFunc
+	mu       sync.Mutex
+	closed   bool
+	starting sync.WaitGroup // Add is called with mu held, before closed is set
+	boxes    map[*sandbox]fumehood.Sandbox
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -113,6 +116,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME"}
 	}
 	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, boxes: map[*sandbox]fumehood.Sandbox{}}
+	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
@@ -221,18 +225,50 @@ func write(file string, program []byte, mode fs.FileMode) (err error) {
 // that only waits for commands. Binary has no effect. If any other field is set, a project has anything else, or a
 // network needs a program that is not installed, the error is an ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
-	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
+	starting, ended, err := p.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer ended()
+	sb, err := p.startIn(starting, spec)
+	if err != nil && p.life.Err() != nil && ctx.Err() == nil {
+		return nil, errClosed
+	}
+	return sb, err
+}
+
+// errClosed is the error of a start of a provider that is closed, or was closed meanwhile.
+var errClosed = &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}
+
+// begin returns a context for a start, which also ends when the provider is closed. Close waits until ended is called.
+func (p *Provider) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil, errClosed
+	}
+	p.starting.Add(1)
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		p.starting.Done()
+	}, nil
+}
+
+func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	spec, err := p.withoutDockerfile(ctx, spec, provider.PrepareOptions{})
 	if err == nil {
 		err = p.supported(spec)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = guests.CheckLimits(spec)
 	}
-	if err := guests.CheckLimits(spec); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	s, sb, err := provider.Start(ctx, spec, p.start)
@@ -241,7 +277,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	if !p.hold(s, sb) {
 		s.kept.Store(false)
-		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))
+		return nil, errors.Join(errClosed, sb.Close(ctx))
 	}
 	return sb, nil
 }
@@ -388,10 +424,14 @@ func (p *Provider) forget(s *sandbox) {
 	delete(p.boxes, s)
 }
 
-// Close closes the sandboxes that are still open. Afterwards none can be started.
+// Close ends starts, and closes the sandboxes that are still open. Afterwards none can be started.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
+	p.mu.Unlock()
+	p.end()
+	p.starting.Wait()
+	p.mu.Lock()
 	var open []fumehood.Sandbox
 	for _, sb := range p.boxes {
 		open = append(open, sb)

@@ -7,9 +7,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,6 +93,46 @@ func TestProvider_Start_closed(t *testing.T) {
 	}
 	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
+}
+
+// A start that is under way ends with the provider, and leaves nothing.
+func TestProvider_Close_starting(t *testing.T) {
+	t.Parallel()
+	asked, done, ended := make(chan bool, 100), make(chan struct{}), make(chan error, 9)
+	registry := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- true
+		select { // no answer
+		case <-r.Context().Done():
+		case <-done:
+		}
+	}))
+	defer registry.Close()
+	defer close(done)
+	p := newProvider(t, native.Options{})
+	var starts sync.WaitGroup
+	for range 8 {
+		starts.Go(func() {
+			for {
+				if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox}); err != nil {
+					ended <- err
+					return
+				}
+			}
+		})
+	}
+	starts.Go(func() {
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: strings.TrimPrefix(registry.URL, "http://") + "/image"})
+		ended <- err
+	})
+	<-asked
+	if err := p.Close(t.Context()); err != nil { // newProvider checks that nothing is left
+		t.Error(err)
+	}
+	starts.Wait()
+	close(ended)
+	for err := range ended {
+		conformance.WantError(t, err, fumehood.ErrUnavailable)
+	}
 }
 
 // What the image's configuration and the spec say must hold as under docker.
