@@ -156,6 +156,9 @@ var killedPhases = map[string]func(k *killed, now func()){
 	},
 }
 
+// withoutRuntime are the phases of what a sandbox of a runtime cannot have.
+var withoutRuntime = []string{"disk", "kept commands", "kept start", "network"}
+
 // killedOwner runs in the process that is killed. It only returns when its phase has ended before.
 func killedOwner(phase string) {
 	k := &killed{ctx: context.Background()}
@@ -260,6 +263,9 @@ func killOwners(t *testing.T, opts native.Options, rounds int) {
 		t.Fatal(err)
 	}
 	phases := slices.Sorted(maps.Keys(killedPhases))
+	if opts.Runtime != "" {
+		phases = slices.DeleteFunc(phases, func(phase string) bool { return slices.Contains(withoutRuntime, phase) })
+	}
 	ways := []string{"reaper", "cleanup", "killed reaper"}
 	for round := range rounds {
 		phase, way := phases[round%len(phases)], ways[round/len(phases)%len(ways)]

@@ -265,12 +265,7 @@ func rootlessPromises(t *testing.T) {
 	}
 	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	exceptions := oneUser()
-	exceptions["stop/stop ends commands and keeps the sandbox"] = conformance.Exception{
-		Reason: "sandboxes cannot be kept without root; ErrUnsupported", Check: func(t *testing.T, _ *conformance.Case) {
-			_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Keep: true, Name: "kept"})
-			conformance.WantError(t, err, fumehood.ErrUnsupported)
-		},
-	}
+	exceptions[stopKept] = notKept(p, "sandboxes cannot be kept without root")
 	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
 	conformance.Run(t, conformance.Harness{
 		Column: "native busybox rootless", Probe: "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
@@ -283,6 +278,17 @@ func rootlessPromises(t *testing.T) {
 		},
 		StartKept: func(t *testing.T) fumehood.Sandbox { return start(t, p, fumehood.Spec{Image: busybox, Keep: true}) },
 	})
+}
+
+// stopKept is the promise that needs a kept sandbox.
+const stopKept = "stop/stop ends commands and keeps the sandbox"
+
+// notKept returns the exception of a provider that cannot keep sandboxes.
+func notKept(p *native.Provider, why string) conformance.Exception {
+	return conformance.Exception{Reason: why + "; ErrUnsupported", Check: func(t *testing.T, _ *conformance.Case) {
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Keep: true, Name: "kept"})
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+	}}
 }
 
 // oneUser returns the exceptions of sandboxes whose only user is root.

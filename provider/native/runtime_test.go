@@ -60,7 +60,8 @@ func TestRuntime_Promises(t *testing.T) {
 			const home = "/home/tester"
 			conformance.Run(t, conformance.Harness{
 				Column: column, Probe: home + "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1},
-				Exceptions: conformance.NoStop("sandboxes cannot be kept"),
+				Exceptions: map[string]conformance.Exception{stopKept: notKept(p, "sandboxes of a runtime cannot be kept")},
+				StartKept:  func(t *testing.T) fumehood.Sandbox { return start(t, p, fumehood.Spec{Image: debian, Keep: true}) },
 				Start: func(t *testing.T) fumehood.Sandbox {
 					sb := start(t, p, fumehood.Spec{Image: debian, User: "tester", Dir: home})
 					if err := sb.WriteFile(t.Context(), home+"/probe", program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
