@@ -15,7 +15,8 @@ import (
 
 // App holds what all functions need. All fields except AllowLocal are required.
 type App struct {
-	// Open returns the provider with that name: "docker", "native" or "local".
+	// Open returns the provider for a name, or for the type of a file. For "docker" that may be another one that runs
+	// images.
 	Open func(ctx context.Context, provider string) (fumehood.Provider, error)
 	// AllowLocal allows a file to select the provider "local", which isolates nothing.
 	AllowLocal bool

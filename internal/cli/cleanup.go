@@ -76,7 +76,7 @@ func (a *commandLine) at(name string) cleaner {
 func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	others := []cleaner{a.cleanSessions}
 	for _, other := range []string{"local", "native"} {
-		if other != a.provider && (other != "native" || native.Supported() == nil) {
+		if other != a.provider && (other != "native" || native.Supported() == nil && !a.needsEngine()) {
 			others = append(others, a.at(other))
 		}
 	}

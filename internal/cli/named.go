@@ -36,7 +36,7 @@ func (a *commandLine) places() []string {
 	switch {
 	case a.provider != auto:
 		return []string{a.provider}
-	case native.Supported() == nil:
+	case native.Supported() == nil && !a.needsEngine():
 		return []string{"native", "docker"} // native looks into a folder
 	}
 	return []string{"docker"}

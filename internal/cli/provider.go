@@ -23,7 +23,8 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	default:
 		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
 	}
-	if a.userns && name != "native" && !a.settings.used["user-namespace"] {
+	chosen := a.provider == name || a.provider == auto // otherwise the flags are for another provider
+	if chosen && a.userns && name != "native" && !a.settings.used["user-namespace"] {
 		return nil, usageError("--user-namespace is for the native provider: add --provider native")
 	}
 	switch name {
@@ -32,12 +33,12 @@ func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider,
 	case "docker":
 		return a.openDocker(ctx)
 	case "native":
-		if a.needsEngine() && !a.settings.used["transport"] {
+		if chosen && a.needsEngine() && !a.settings.used["transport"] {
 			return nil, usageError("--transport engine is for the docker provider")
 		}
 		return native.New(ctx, a.nativeOptions())
 	case "local":
-		if a.runtime != "" && !a.settings.used["runtime"] {
+		if chosen && a.runtime != "" && !a.settings.used["runtime"] {
 			return nil, usageError("--runtime is for containers: the local provider has none")
 		}
 		return local.New(local.Options{Logger: a.providerLog()})

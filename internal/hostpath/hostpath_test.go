@@ -214,6 +214,27 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// What decides which programs sandboxes execute is nobody's to write, or to read.
+func TestUnsafe_native(t *testing.T) {
+	state, cache := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_STATE_HOME", state)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	if used, err := os.UserCacheDir(); err != nil || used != cache {
+		t.Skip("the cache is elsewhere on this system")
+	}
+	for _, path := range []string{
+		filepath.Join(state, "fumehood", "native"), filepath.Join(state, "fumehood", "native", "box"), cache,
+		filepath.Join(cache, "fumehood", "native", "guest"), filepath.Join(cache, "fumehood", "native", "images"),
+	} {
+		if Unsafe(path, false) == "" {
+			t.Errorf("%s was accepted", path)
+		}
+	}
+	if why := Unsafe(filepath.Join(cache, "pip"), true); why != "" {
+		t.Errorf("another program's cache: %s", why)
+	}
+}
+
 func TestUnsafe_secret(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", dir)

@@ -105,10 +105,13 @@ func here() machine {
 	if file, err := owner.SecretFile(); err == nil {
 		m.keys = append(m.keys, file)
 	}
-	for _, kind := range []string{"docker", "local", "owners"} {
+	for _, kind := range []string{"docker", "local", "native", "owners"} {
 		if dir, err := owner.StateDir(kind); err == nil {
 			m.state = append(m.state, dir)
 		}
+	}
+	if dir, err := os.UserCacheDir(); err == nil { // programs that sandboxes execute, and their images
+		m.state = append(m.state, filepath.Join(dir, "fumehood"))
 	}
 	for _, scheme := range []string{"unix://", "npipe://"} {
 		if socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), scheme); ok {

@@ -126,10 +126,10 @@ func exit(code uintptr) {
 	}
 }
 
-// closeStandard closes the standard streams: a child that has them is alone with the host, and its end must end the
-// connection.
+// closeStandard closes the standard input and output: a child that has them is alone with the host, and its end must end
+// the connection.
 func closeStandard() error {
-	for fd := range 3 {
+	for fd := range 2 {
 		if err := unix.Close(fd); err != nil {
 			return os.NewSyscallError("close", err)
 		}

@@ -17,6 +17,9 @@ var _ provider.ImageBuilder = (*Provider)(nil)
 func (p *Provider) builder(ctx context.Context) (Builder, error) {
 	p.building.Lock()
 	defer p.building.Unlock()
+	if p.life.Err() != nil {
+		return nil, errClosed
+	}
 	if p.built != nil {
 		return p.built, nil
 	}

@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -306,15 +309,47 @@ func (c cgroup) removeOnce() error {
 	}
 	if busy {
 		_ = c.Freeze(cgroups.Thawed) // a frozen process does not end
-		pids, err := c.GetAllPids()
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		pids, err := c.processes()
+		errs = append(errs, err)
 		for _, pid := range pids {
-			if pid != os.Getpid() { // one of its threads is just starting something
-				_ = unix.Kill(pid, unix.SIGKILL) // may have ended meanwhile
-			}
+			_ = unix.Kill(pid, unix.SIGKILL) // may have ended meanwhile
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// processes returns the processes in the control group. A process of the host, of which a thread is just starting
+// something there, is not one.
+func (c cgroup) processes() ([]int, error) {
+	config, err := c.GetCgroups()
+	if err != nil {
+		return nil, err
+	}
+	found := map[int]bool{}
+	for _, path := range c.GetPaths() {
+		pids, err := cgroups.GetAllPids(path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		for _, pid := range pids {
+			if pid > 0 && holds(config.Path, pid) {
+				found[pid] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(found)), nil
+}
+
+// holds reports whether the first thread of a process is in the control group with a path, or below it.
+func holds(path string, pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return false // has ended
+	}
+	for line := range strings.Lines(string(text)) {
+		if i := strings.Index(line, path); i >= 0 && strings.ContainsAny(line[i+len(path):][:1], "/ \n") {
+			return true
+		}
+	}
+	return false
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
@@ -73,6 +74,15 @@ func cgroupsCheck() provider.Check {
 		c.Detail = "version 2"
 	}
 	if !rootless() {
+		needed := []string{cgroupRoot + "/memory", cgroupRoot + "/pids"}
+		if cgroups.IsCgroup2UnifiedMode() {
+			needed = []string{cgroupRoot}
+		}
+		for _, path := range needed {
+			if err := unix.Access(path, unix.W_OK); err != nil {
+				c.Status, c.Detail, c.Hint = provider.StatusFail, path+": "+err.Error(), "mount the control groups, writable"
+			}
+		}
 		return c
 	}
 	writable := slices.Sorted(maps.Keys(delegated()))

@@ -61,11 +61,11 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 
 // Prepare builds or fetches the spec's image, if it is missing.
 func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
-	spec, err := p.withoutDockerfile(ctx, spec, opts)
-	if err != nil {
+	if err := p.supported(spec); err != nil {
 		return nil, err
 	}
-	if err := p.supported(spec); err != nil {
+	spec, err := p.withoutDockerfile(ctx, spec, opts)
+	if err != nil {
 		return nil, err
 	}
 	if spec.Compose != nil {

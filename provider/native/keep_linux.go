@@ -152,10 +152,10 @@ func (s *service) killAll(ctx context.Context) error {
 		if err := s.freeze(cgroups.Frozen); err != nil {
 			return errors.Join(err, s.freeze(cgroups.Thawed))
 		}
-		pids, err := s.cgroup.GetAllPids()
+		pids, err := s.cgroup.processes()
 		left := 0
 		for _, pid := range pids {
-			if pid != s.init.pid && pid > 0 {
+			if pid != s.init.pid && pid != s.network().pid() {
 				left++
 				_ = unix.Kill(pid, unix.SIGKILL) // a suspended process does not end
 			}

@@ -4,9 +4,13 @@ package native
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +23,7 @@ import (
 type memoryLimiter struct {
 	limit int64 // bytes
 	roots func() []int
+	own   string        // the PID namespace
 	kills *atomic.Int64 // counts
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -34,6 +39,9 @@ const (
 // process of a PID namespace. close stops it.
 func watchMemory(limit int64, kills *atomic.Int64, roots func() []int) *memoryLimiter {
 	m := &memoryLimiter{limit: limit, kills: kills, roots: roots, stop: make(chan struct{})}
+	if all := roots(); len(all) > 0 {
+		m.own, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", all[0])) // empty if it has ended
+	}
 	m.ended.Go(func() {
 		pause := sparse
 		for {
@@ -68,24 +76,31 @@ func (m *memoryLimiter) check() (sum int64) {
 	}
 	// Processes share pages after a fork. Only this counts them once, and it takes longer.
 	sum = 0
-	largest, most := 0, int64(-1)
+	used := map[int]int64{}
 	for i, pid := range all {
 		n := proportionalOf(pid)
-		if sum += n; n > most && i >= len(roots) {
-			largest, most = pid, n
+		sum += n
+		if i >= len(roots) {
+			used[pid] = n
 		}
 	}
-	if sum > m.limit && largest > 0 {
-		m.kills.Add(1) // before anybody sees its end
-		if !m.kill(largest, roots[0]) {
-			m.kills.Add(-1)
+	largest := slices.SortedFunc(maps.Keys(used), func(a, b int) int { return cmp.Compare(used[b], used[a]) })
+	for _, pid := range largest {
+		if sum <= m.limit {
+			break
 		}
+		m.kills.Add(1) // before anybody sees its end
+		if !m.kill(pid) {
+			m.kills.Add(-1)
+			continue
+		}
+		sum -= used[pid]
 	}
 	return sum
 }
 
-// kill kills a process if it is in the PID namespace of another one.
-func (m *memoryLimiter) kill(pid, first int) bool {
+// kill kills a process of the sandbox.
+func (m *memoryLimiter) kill(pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false // has ended
@@ -93,11 +108,7 @@ func (m *memoryLimiter) kill(pid, first int) bool {
 	defer unix.Close(fd)
 	// From here on, the descriptor stands for the process that is compared, whatever gets its number later.
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	if err != nil {
-		return false
-	}
-	of, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", first))
-	return err == nil && own == of && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return err == nil && own == m.own && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
 // descendants returns processes with all their descendants.
@@ -123,30 +134,30 @@ func descendants(roots []int) []int {
 	return all
 }
 
-// residentOf returns the bytes of a process's own pages in memory, shared ones included.
-func residentOf(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	var size, resident, shared int64
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &size, &resident, &shared)
-	}
-	if err != nil {
-		return 0 // has ended
-	}
-	return (resident - shared) * int64(os.Getpagesize())
-}
+// residentOf returns the bytes of a process's pages in memory that are not a file's on a disk, shared ones included.
+func residentOf(pid int) int64 { return sumOf(pid, "status", "RssAnon:", "RssShmem:") }
 
-// proportionalOf returns the bytes of a process's own pages in memory. A page of n processes counts as an n-th for each.
-func proportionalOf(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+// proportionalOf is residentOf, but a page of n processes counts as an n-th for each.
+func proportionalOf(pid int) int64 { return sumOf(pid, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") }
+
+// sumOf returns the sum, in bytes, of two lines in a file of a process; 0 if it has ended.
+func sumOf(pid int, file, one, other string) (sum int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
-		return residentOf(pid)
+		return 0
 	}
-	for line := range bytes.Lines(text) {
-		var kb int64
-		if _, err := fmt.Sscanf(string(line), "Pss_Anon: %d kB", &kb); err == nil {
-			return kb << 10
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, " ")
+		name, rest, tab := strings.Cut(name, "\t")
+		if tab {
+			value = rest + " " + value
+		}
+		if name != one && name != other {
+			continue
+		}
+		if kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64); err == nil {
+			sum += kb << 10
 		}
 	}
-	return 0
+	return sum
 }

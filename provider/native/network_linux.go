@@ -210,6 +210,14 @@ func (n *network) await(ctx context.Context, ready *os.File) error {
 	}
 }
 
+// pid returns the helper's number; 0 if this process has not started it.
+func (n *network) pid() int {
+	if n == nil || n.ended == nil {
+		return 0
+	}
+	return n.cmd.Process.Pid
+}
+
 // check returns an error if the helper has ended. A sandbox without a network has none.
 func (n *network) check() error {
 	if n == nil || n.ended == nil {

@@ -261,14 +261,7 @@ func (p *Provider) begin(ctx context.Context) (_ context.Context, ended func(), 
 }
 
 func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
-	spec, err := p.withoutDockerfile(ctx, spec, provider.PrepareOptions{})
-	if err == nil {
-		err = p.supported(spec)
-	}
-	if err == nil {
-		err = guests.CheckLimits(spec)
-	}
-	if err != nil {
+	if err := cmp.Or(p.supported(spec), guests.CheckLimits(spec)); err != nil {
 		return nil, err
 	}
 	s, sb, err := provider.Start(ctx, spec, p.start)
@@ -345,11 +338,21 @@ func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, rec *provide
 }
 
 func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (_ *sandbox, err error) {
-	mounts, err := p.checkMounts(spec) // before an image is fetched
+	// Before an image is fetched or built.
+	mounts, err := p.checkMounts(spec)
 	if err != nil {
 		return nil, err
 	}
-	asked := spec
+	asked, flat := spec, spec
+	if hasDockerfile(spec) { // it becomes an image
+		flat.Compose = nil
+	}
+	if _, err := p.runtimeOf(flat); err != nil {
+		return nil, err
+	}
+	if spec, err = p.withoutDockerfile(ctx, spec, provider.PrepareOptions{}); err != nil {
+		return nil, err
+	}
 	spec, img, err := p.resolve(ctx, spec, rec)
 	if err != nil {
 		return nil, err

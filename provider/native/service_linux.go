@@ -47,6 +47,8 @@ type service struct {
 	before   int          // the number of out-of-memory kills before this process has opened the sandbox
 	deaf     error        // why other processes cannot connect to the guest
 
+	freezing sync.Mutex // held while the service is being frozen, and while a thread of this process is in its groups
+
 	mu     sync.Mutex
 	closed bool
 	joined []*process // guests of other users
@@ -246,13 +248,7 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if s.config.UserNamespace {
 		mode = "enter-user"
 	}
-	var p *process
-	var err error
-	if s.oci != nil {
-		p, err = s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
-	} else {
-		p, err = launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
-	}
+	p, err := s.launchIn(mode)
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
 	}
@@ -271,6 +267,19 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	return joined{p}, nil
 }
 
+// launchIn starts what brings a guest into the sandbox. A frozen sandbox would freeze the thread that does it.
+func (s *service) launchIn(mode string) (*process, error) {
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
+	switch {
+	case s.frozen.Load() || s.sb.kept.Load() && s.cgroup.frozen():
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is paused")}
+	case s.oci != nil:
+		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
+	}
+	return launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
+}
+
 // ending reports whether the first process has ended, or ends soon.
 func (s *service) ending(ctx context.Context) bool {
 	return (host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over }).Over
@@ -281,6 +290,8 @@ func (s *service) freeze(state cgroups.FreezerState) error {
 	if !s.cgroup.has("freezer") {
 		return errNoFreezer
 	}
+	s.freezing.Lock()
+	defer s.freezing.Unlock()
 	if err := s.cgroup.Freeze(state); err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}
@@ -290,6 +301,9 @@ func (s *service) freeze(state cgroups.FreezerState) error {
 
 // close ends everything in the service and removes its control groups. It may be called again.
 func (s *service) close(ctx context.Context) error {
+	if s.frozen.Swap(false) {
+		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
+	}
 	s.mu.Lock()
 	s.closed = true
 	all := s.joined
@@ -297,9 +311,6 @@ func (s *service) close(ctx context.Context) error {
 	s.forwards.Close()
 	if s.cgroup.has("memory") {
 		s.ooms.Store(int64(s.cgroup.ooms()))
-	}
-	if s.frozen.Swap(false) {
-		_ = s.cgroup.Freeze(cgroups.Thawed) // removing the control group reports what is left
 	}
 	if s.limiter != nil {
 		s.limiter.close()
@@ -332,6 +343,9 @@ func (s *service) isClosed() bool {
 func (s *service) processes() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.init.over() { // its number may be another process's
+		return nil
+	}
 	all := []int{s.init.pid}
 	for _, p := range s.joined {
 		if !p.over() {

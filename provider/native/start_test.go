@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -248,12 +249,40 @@ func TestSandbox_Freeze(t *testing.T) {
 		t.Errorf("a frozen sandbox answers: %v", err)
 	case <-time.After(200 * time.Millisecond): // a command takes about a millisecond
 	}
+	_, err = sb.As("1000").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}) // it would start a guest there
+	conformance.WantError(t, err, fumehood.ErrUnavailable)
 	if err := thaw(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A process that starts guests in a sandbox is not one of the sandbox's, although a thread of it is there for a moment.
+func TestSandbox_Stop_joining(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Keep: true})
+	t.Cleanup(func() {
+		if _, err := p.Cleanup(context.Background(), provider.CleanupOptions{Names: []string{sb.Info().Name}}); err != nil {
+			t.Error(err)
+		}
+	})
+	var joins sync.WaitGroup
+	for n := range 4 {
+		joins.Go(func() {
+			for uid := range 6 { // each starts a guest, which Stop may kill
+				_, _ = sb.As(strconv.Itoa(1000+100*n+uid)).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+			}
+		})
+	}
+	for range 20 {
+		if err := sb.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	joins.Wait()
 }
 
 func TestProvider_Cleanup(t *testing.T) {
