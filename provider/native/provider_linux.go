@@ -11,20 +11,15 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
-	"runtime"
 	"sync"
-	"syscall"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
-	"github.com/fumehood/fumehood/internal/setup"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -144,81 +139,6 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 
 // Name returns "native".
 func (p *Provider) Name() string { return "native" }
-
-// install writes the guest's program into a folder of its own, unless it is there. It returns its path.
-func install(ctx context.Context, dir string, log *slog.Logger) (string, error) {
-	const op = "install the guest"
-	b, err := guestbin.For(ctx, runtime.GOARCH, log)
-	if err != nil {
-		return "", err
-	}
-	file, readable := filepath.Join(dir, b.SHA256, setup.Guest), filepath.Join(dir, b.SHA256, readableGuest)
-	if err = os.MkdirAll(dir, 0o700); err == nil {
-		err = private(dir) // the program begins with all rights
-	}
-	if err == nil {
-		err = os.MkdirAll(filepath.Join(filepath.Dir(file), path.Base(setup.SocketDir)), 0o711)
-	}
-	if err == nil {
-		if _, serr := os.Stat(file); serr == nil {
-			return file, nil
-		}
-	}
-	var program []byte
-	if err == nil {
-		program, err = b.Program()
-	}
-	if err == nil {
-		err = write(readable, program, 0o755)
-	}
-	if err == nil {
-		err = write(file, program, 0o711) // its processes cannot be traced
-	}
-	if err != nil {
-		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
-	}
-	return file, nil
-}
-
-func private(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	return owner.Private(dir, info)
-}
-
-// readableGuest is the name of a copy of the guest that every user may read, which gVisor requires.
-const readableGuest = setup.Guest + "-readable"
-
-// write writes a program.
-func write(file string, program []byte, mode fs.FileMode) (err error) {
-	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
-		return err
-	}
-	syscall.ForkLock.RLock() // a process that is forked meanwhile has the file open, which then cannot be executed
-	defer syscall.ForkLock.RUnlock()
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(program)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync() // so that a crash leaves no file with the name and other content
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
-}
 
 // Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits,
 // Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger, and Compose projects of one service
