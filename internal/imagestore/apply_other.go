@@ -10,8 +10,8 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-func (s *Store) apply(context.Context, string, io.Reader, *budget) error {
-	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("images are unpacked on Linux only")}
+func (s *Store) apply(context.Context, string, io.Reader, *budget) ([]Owned, error) {
+	return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("images are unpacked on Linux only")}
 }
 
 func syncAll(string) error { return nil }

@@ -143,7 +143,7 @@ func (c *cleaner) unusedLayers(ctx context.Context) error {
 				return nil
 			}
 			aside := c.s.path(unfinished, hex) // so that nobody finds half a layer
-			return errors.Join(os.RemoveAll(aside), os.Rename(dir, aside), os.RemoveAll(aside))
+			return errors.Join(c.s.removeAll(ctx, aside), c.s.rename(ctx, dir, aside), c.s.removeAll(ctx, aside))
 		})
 	})
 }
@@ -201,7 +201,7 @@ func (c *cleaner) leftovers(ctx context.Context) error {
 			if c.dryRun {
 				return nil
 			}
-			return os.RemoveAll(path)
+			return c.s.removeAll(ctx, path)
 		})
 	})
 }

@@ -46,7 +46,7 @@ func (s *Store) layer(ctx context.Context, r reference, diff v1.Hash, from blob,
 // unpack unpacks a layer, whose lock the caller has.
 func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob, b *budget) (err error) {
 	dir := s.path(unfinished, diff.Hex)
-	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
+	if err := s.removeAll(ctx, dir); err != nil { // of a process that was killed
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -54,7 +54,7 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, s.removeAll(ctx, dir))
 		}
 	}()
 	source, err := from.open(ctx)
@@ -70,7 +70,8 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 	defer plain.Close()
 	sum := sha256.New()
 	stream := io.TeeReader(&meter{ctx: ctx, r: plain, count: b.stream}, sum)
-	if err := s.apply(ctx, dir, stream, b); err != nil {
+	files, err := s.apply(ctx, dir, stream, b)
+	if err != nil {
 		return layerError(diff, err)
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil { // padding
@@ -82,7 +83,7 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 	if err := syncAll(dir); err != nil { // a name must never stand for half a layer
 		return err
 	}
-	if err := os.Rename(dir, s.path(layersDir, diff.Hex)); err != nil {
+	if err := s.complete(ctx, dir, s.path(layersDir, diff.Hex), files); err != nil {
 		return err
 	}
 	s.opts.Progress(Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})

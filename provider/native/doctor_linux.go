@@ -62,9 +62,16 @@ func usernsCheck() provider.Check {
 
 func idsCheck() provider.Check {
 	c := provider.Check{Name: "users", Status: provider.StatusOK, Detail: "all users of images"}
-	if rootless() {
-		c.Status, c.Detail, c.Hint = provider.StatusWarn, "root is the only user of sandboxes, and all files belong to it", "run as root if images have other users"
+	if !rootless() {
+		return c
 	}
+	ids, err := subordinateIDs()
+	if err != nil {
+		c.Status, c.Detail = provider.StatusWarn, "root is the only user of sandboxes, and all files belong to it: "+err.Error()
+		c.Hint = "install the package uidmap, and add 65536 subordinate ids: `usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST USER`"
+		return c
+	}
+	c.Detail = fmt.Sprintf("0 to 65535: root is this user, the others are the host's users from %d on and groups from %d on", ids.firstUID, ids.firstGID)
 	return c
 }
 

@@ -31,6 +31,7 @@ type Provider struct {
 	stateDir string
 	guest    func() (string, error) // installs the guest's program once, and returns its path
 	store    *imagestore.Store
+	ids      *subordinate           // nil if sandboxes have one user, or this process is root
 	filter   []byte                 // of system calls; nil allows all
 	profile  func() (string, error) // reads the seccomp profile for a runtime
 
@@ -123,17 +124,22 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 			return nil, err
 		}
 	}
-	images := "images"
-	if rootless() {
-		images = "images-of-one-owner"
-	}
-	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
-	if p.store, err = imagestore.Open(filepath.Join(cache, images), imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}); err != nil {
-		return nil, err
-	}
 	p.guest = sync.OnceValues(func() (string, error) {
 		return install(context.WithoutCancel(ctx), filepath.Join(cache, "guest"), p.log)
 	})
+	images, stored := "images", imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}
+	if rootless() {
+		if p.ids, err = subordinateIDs(); err != nil {
+			p.log.Debug("root is the only user of sandboxes", "reason", err)
+		} else {
+			p.ids.guest, stored.Owners = p.guest, p.ids
+		}
+		images = p.ids.storeName()
+	}
+	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
+	if p.store, err = imagestore.Open(filepath.Join(cache, images), stored); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -308,7 +314,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		return nil, err
 	}
 	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
-	sb.of.Unenforced = unenforced
+	sb.of.Unenforced, sb.of.OneUser = unenforced, rootless() && p.ids == nil
 	if spec.Keep {
 		sb.key = make([]byte, wire.SecretSize)
 		_, _ = rand.Read(sb.key) // never fails

@@ -34,11 +34,18 @@ const stranger = 54321
 // asUser runs this test as a user without rights, in a process of its own that calls test. The only image is busybox.
 func asUser(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	asUserIn(t, nil, test)
+	asUserWith(t, rights{}, test)
 }
 
-// asUserIn is asUser with control groups that the user has, which groups makes.
-func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *testing.T)) {
+// rights are what the user of a test has.
+type rights struct {
+	groups func(t *testing.T) []string // makes control groups of the user; nil for none
+	ids    bool                        // subordinate ids, and the device of network helpers
+	images []string                    // besides busybox
+}
+
+// asUserWith is asUser with rights.
+func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(unprivileged) != "" {
 		test(t)
@@ -78,10 +85,15 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 	if update {
 		args = append(args, "-update-promises")
 	}
-	archive := testimages.Archive(t, busybox)
 	images := filepath.Join(home, ".cache", "fumehood-test")
-	if err := errors.Join(os.MkdirAll(images, 0o755), copyFile(archive, filepath.Join(images, "busybox.tar")), os.Chown(filepath.Dir(images), stranger, stranger)); err != nil { //nolint:gosec // as above
+	if err := errors.Join(os.MkdirAll(images, 0o755), os.Chown(filepath.Dir(images), stranger, stranger)); err != nil { //nolint:gosec // as above
 		t.Fatal(err)
+	}
+	for _, image := range append(r.images, busybox) {
+		archive := testimages.Archive(t, image)
+		if err := copyFile(archive, filepath.Join(images, filepath.Base(archive))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	module := []string{"go.mod", "docs/promises.json", "docs/promises.md"} // what the record of promises needs
 	for _, file := range module {
@@ -96,13 +108,21 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 		unprivileged + "=1", "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
 		"FUMEHOOD_PROBE=" + probe,
 	}
-	if groups == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
-	} else {
-		enter := "for d in " + strings.Join(groups(t), " ") + "; do echo $$ > $d/cgroup.procs; done; "
-		enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
-		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
+	enter := "set -e\n"
+	if r.groups != nil {
+		enter += "for d in " + strings.Join(r.groups(t), " ") + "; do echo $$ > $d/cgroup.procs; done\n"
 	}
+	if r.ids {
+		for _, name := range []string{"newuidmap", "newgidmap"} {
+			if _, err := exec.LookPath(name); err != nil {
+				tier.Missing(t, tier.CI, err)
+			}
+		}
+		enter += asSubordinate(t, dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	}
+	enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
 		t.Errorf("%v\n%s", err, out)
@@ -115,6 +135,26 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 			t.Error(err)
 		}
 	}
+}
+
+// asSubordinate returns commands that give the user subordinate ids and the device of tunnels, in a mount namespace.
+func asSubordinate(t *testing.T, dir string) string {
+	t.Helper()
+	passwd, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "mount --make-rprivate /\n"
+	for file, text := range map[string]string{
+		"passwd": string(passwd) + fmt.Sprintf("stranger:x:%d:%d::/:/bin/sh\n", stranger, stranger),
+		"subuid": "other:1:65536\nstranger:300000:99\nstranger:400000:65536\n", "subgid": fmt.Sprintf("%d:500000:65535\n", stranger),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil { //nolint:gosec // every user may read it
+			t.Fatal(err)
+		}
+		script += "mount --bind " + filepath.Join(dir, file) + " /etc/" + file + "\n"
+	}
+	return script + "mount -t tmpfs tmpfs /dev/net\nmknod -m 666 /dev/net/tun c 10 200\n"
 }
 
 func copyFile(from, to string) error {
@@ -147,6 +187,9 @@ func rootlessStart(t *testing.T) {
 	}
 	if got := run(t, sb.As("0"), "rm -r /etc && mkdir /etc && ls -A /etc; id -u"); got != "0" {
 		t.Errorf("got %q", got)
+	}
+	if !sb.Info().OneUser {
+		t.Errorf("%+v", sb.Info())
 	}
 	_, err := sb.As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
@@ -197,7 +240,7 @@ func rootlessLimits(t *testing.T) {
 // Control groups that root has handed over by chown enforce the limits.
 func TestProvider_Start_rootlessCgroups(t *testing.T) {
 	t.Parallel()
-	asUserIn(t, ownedGroups, rootlessCgroups)
+	asUserWith(t, rights{groups: ownedGroups}, rootlessCgroups)
 }
 
 // ownedGroups makes control groups that belong to the stranger.

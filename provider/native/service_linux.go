@@ -110,7 +110,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	}
 	if s.sb.p.inUserNamespace() {
 		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
-		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
+		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless() && s.sb.p.ids == nil
 	}
 	if !s.cgroup.has("pids") && limits.PIDs > 0 {
 		s.config.Processes = uint64(limits.PIDs)
@@ -152,7 +152,7 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 func (s *service) build(ctx context.Context) error {
 	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
 	if s.sb.p.inUserNamespace() {
-		mapIDs(attributes, s.sb.folder)
+		s.sb.p.mapIDs(attributes, s.sb.folder)
 	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
 		return err
 	}
@@ -192,6 +192,11 @@ func (s *service) build(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
+	}
+	if s.sb.p.ids != nil {
+		if err := s.sb.p.ids.assign(ctx, s.init.pid); err != nil {
+			return fmt.Errorf("map subordinate ids: %w", err)
+		}
 	}
 	if err := s.setUp(ctx); err != nil {
 		return err
