@@ -3,6 +3,7 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -126,12 +127,9 @@ func seccompCheck() provider.Check {
 
 // networkCheck looks for the program that connects sandboxes.
 func networkCheck() provider.Check {
-	if rootless() {
-		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes of this user have no network", Hint: "run as root for --network bridge"}
-	}
 	path, err := NetworkHelper()
-	if err != nil {
-		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "no program " + helper + ": sandboxes have no network", Hint: "install the package " + helper + " for --network bridge"}
+	if ours, ok := errors.AsType[*fumehood.Error](err); ok {
+		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes have no network: " + ours.Err.Error(), Hint: ours.Hint}
 	}
 	return provider.Check{Name: "network", Status: provider.StatusOK, Detail: "--network bridge uses " + path}
 }

@@ -357,5 +357,8 @@ func (s *service) processes() []int {
 			all = append(all, p.pid)
 		}
 	}
+	if n := s.network(); n.check() == nil && n.pid() != 0 {
+		all = append(all, n.pid())
+	}
 	return all
 }

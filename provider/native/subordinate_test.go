@@ -4,13 +4,19 @@ package native_test
 
 import (
 	"archive/tar"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
@@ -106,4 +112,55 @@ func subordinateLayers(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// What reads a sandbox's packets has no rights beyond those of the user.
+func TestNetwork_helper_rootless(t *testing.T) {
+	t.Parallel()
+	needNetwork(t)
+	withIDs(t, helperRights)
+}
+
+func helperRights(t *testing.T) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Network: bridge})
+	pid := helperOf(t, sb)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Uid:\t54321\t54321\t54321\t54321", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(string(status), want+"\n") {
+			t.Errorf("no %q in %s", want, status)
+		}
+	}
+	if got := run(t, sb, "ip address show dev eth0 | grep -o 'inet [^ ]*'; ip route | grep -c prohibit; cat /etc/resolv.conf"); !strings.HasPrefix(got, "inet 10.201.0.100/24\n") || !strings.HasSuffix(got, "nameserver 10.201.0.3") {
+		t.Errorf("got %s", got)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "the lost network is noticed", func() bool { return sb.Check(t.Context()) != nil })
+	conformance.WantError(t, sb.Check(t.Context()), fumehood.ErrBroken)
+	single := start(t, p, fumehood.Spec{Image: busybox, Network: bridge})
+	pid = helperOf(t, single)
+	if err := single.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the helper goes on: %v", err)
+	}
+}
+
+func TestNetwork_reach_rootless(t *testing.T) {
+	if os.Getenv(unprivileged) != "" {
+		reach(t)
+		return
+	}
+	t.Parallel()
+	tier.Need(t, tier.All)
+	needNetwork(t)
+	inSite(t, func(t *testing.T) {
+		testReach(t, func(t *testing.T) { withIDs(t, reach, debian, static) })
+	})
 }
