@@ -4,8 +4,10 @@ package native
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 const (
@@ -42,11 +45,16 @@ type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns the control group with a name, which need not exist. Without root there may be none.
-func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
+// openCgroup returns the control group of the sandbox with a folder, which need not exist. Without root there may be none.
+func openCgroup(folder string, limits fumehood.Limits) (cgroup, error) {
 	if rootless() {
-		return openDelegated(name, limits)
+		return openDelegated(folder, limits)
 	}
+	return openNamed(cgroupName(folder), limits)
+}
+
+// openNamed returns the control group with a name, which need not exist. It needs root.
+func openNamed(name string, limits fumehood.Limits) (cgroup, error) {
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
 		m, err := fs2.NewManager(config, filepath.Join(cgroupRoot, config.Path))
@@ -66,12 +74,26 @@ func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
-// openDelegated is openCgroup without root. The groups are below this process's own ones, in the hierarchies of version 1
-// in which its user may make them. If there are none, the result is the zero value.
-func openDelegated(name string, limits fumehood.Limits) (cgroup, error) {
-	paths := map[string]string{}
-	for controller, own := range delegated() {
-		paths[controller] = filepath.Join(own, cgroupParent, name)
+// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of its control groups. Other
+// processes of the user have other groups of their own.
+const groupsFile = "groups.json"
+
+// openDelegated is openCgroup without root. The groups are those that were recorded. If none were, they are below this
+// process's own ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the
+// zero value.
+func openDelegated(folder string, limits fumehood.Limits) (cgroup, error) {
+	name, paths := cgroupName(folder), map[string]string{}
+	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
+	case err == nil:
+		if err := json.Unmarshal(text, &paths); err != nil {
+			return cgroup{}, err
+		}
+	case !errors.Is(err, iofs.ErrNotExist):
+		return cgroup{}, err
+	default:
+		for controller, own := range delegated() {
+			paths[controller] = filepath.Join(own, cgroupParent, name)
+		}
 	}
 	if len(paths) == 0 {
 		return cgroup{}, nil
@@ -114,10 +136,22 @@ func (c cgroup) has(controller string) bool {
 	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
 }
 
+// record writes the paths of the control groups, before they are made, into the folder of a sandbox.
+func (c cgroup) record(folder string) error {
+	if c.Manager == nil || !rootless() {
+		return nil
+	}
+	text, err := json.Marshal(c.GetPaths())
+	if err != nil {
+		return err
+	}
+	return owner.WriteFile(filepath.Join(folder, groupsFile), text)
+}
+
 // wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
 func wholeCgroup(name string) (cgroup, error) {
-	if cgroups.IsCgroup2UnifiedMode() || rootless() {
-		return openCgroup(name, fumehood.Limits{})
+	if cgroups.IsCgroup2UnifiedMode() {
+		return openNamed(name, fumehood.Limits{})
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
 	return cgroup{m}, err
@@ -202,7 +236,12 @@ func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err 
 	for controller := range paths {
 		homes[controller] = own[controller]
 	}
-	leave = func() error { return moveThread(homes) }
+	leave = func() error {
+		if err := moveThread(homes); err != nil && !rootless() { // without root it may not return, but ends soon
+			return err
+		}
+		return nil
+	}
 	if err := moveThread(paths); err != nil {
 		return nil, errors.Join(err, leave())
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
@@ -20,6 +21,9 @@ var _ provider.Cleaner = (*Provider)(nil)
 
 // remove removes everything of the sandbox with a folder.
 func remove(ctx context.Context, folder string) error {
+	if err := endFirst(ctx, folder); err != nil {
+		return err
+	}
 	if err := removeGroups(ctx, folder); err != nil {
 		return err
 	}
@@ -28,6 +32,13 @@ func remove(ctx context.Context, folder string) error {
 
 // removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
 func removeGroups(ctx context.Context, folder string) error {
+	if rootless() {
+		group, err := openDelegated(folder, fumehood.Limits{})
+		if err != nil {
+			return err
+		}
+		return group.remove(ctx)
+	}
 	for _, name := range []string{startersName(folder), cgroupName(folder)} { // a runtime could make the latter once more
 		group, err := wholeCgroup(name)
 		if err != nil {

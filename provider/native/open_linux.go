@@ -72,7 +72,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	sb.ran.Store(true)
 	for i, has := range st.Services {
 		s := &service{sb: sb, info: st.Info.Services[i], config: has.Config, term: has.Term}
-		if s.cgroup, err = openCgroup(cgroupName(folder), fumehood.Limits{}); err == nil {
+		if s.cgroup, err = openCgroup(folder, fumehood.Limits{}); err == nil {
 			s.init, err = find(has.First)
 		}
 		if err != nil {
@@ -122,7 +122,7 @@ func condition(folder, first string) string {
 		return "ended"
 	}
 	_ = p.pidfd.Close() // nothing was written
-	if group, err := openCgroup(cgroupName(folder), fumehood.Limits{}); err == nil && group.frozen() {
+	if group, err := openCgroup(folder, fumehood.Limits{}); err == nil && group.frozen() {
 		return "paused"
 	}
 	return "running"

@@ -225,8 +225,6 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 	case p.inUserNamespace() && onDisk(spec.Limits.WithDefaults()):
 		what = "give a sandbox in a user namespace a disk that is not in memory"
 		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or use no user namespace"
-	case spec.Keep && rootless(): // only control groups find its processes
-		what, hint = "keep a sandbox without root", "use the docker provider"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err

@@ -59,7 +59,7 @@ var _ provider.ServiceBackend = (*service)(nil)
 // newService returns the service of a sandbox that has only one. Nothing of it exists yet.
 func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts []setup.Mount) (*service, error) {
 	limits := spec.Limits.WithDefaults()
-	group, err := openCgroup(cgroupName(sb.folder), limits)
+	group, err := openCgroup(sb.folder, limits)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 		}
 	}
 	if s.oci != nil {
-		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
+		if s.starters, err = openNamed(startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
 		}
 	}
@@ -166,6 +166,9 @@ func (s *service) build(ctx context.Context) error {
 		}
 		held = append(held, n.writer)
 	}
+	if err := s.cgroup.record(s.sb.folder); err != nil {
+		return err
+	}
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -197,6 +200,9 @@ func (s *service) build(ctx context.Context) error {
 		if err := s.sb.p.ids.assign(ctx, s.init.pid); err != nil {
 			return fmt.Errorf("map subordinate ids: %w", err)
 		}
+	}
+	if err := s.recordFirst(); err != nil {
+		return err
 	}
 	if err := s.setUp(ctx); err != nil {
 		return err

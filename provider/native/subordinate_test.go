@@ -114,6 +114,17 @@ func subordinateLayers(t *testing.T) {
 	}
 }
 
+func TestProvider_Promises_subordinate(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	withIDs(t, func(t *testing.T) {
+		promisesWithoutRoot(t, conformance.Harness{
+			Column: "native debian subordinate", Users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
+			Exceptions: map[string]conformance.Exception{"errors/forbidden file is ErrPermission": conformance.RootMayAll},
+		}, debian)
+	}, debian, static)
+}
+
 // What reads a sandbox's packets has no rights beyond those of the user.
 func TestNetwork_helper_rootless(t *testing.T) {
 	t.Parallel()
