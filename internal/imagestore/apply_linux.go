@@ -154,9 +154,7 @@ func keepAttrs(h *tar.Header) error {
 			continue
 		}
 		if total += len(attr) + len(value) + attrOverhead; total > maxAttrs {
-			return &fumehood.Error{
-				Class: fumehood.ErrLimit, Err: fmt.Errorf("entry %.200q has more than %d bytes of extended attributes", h.Name, maxAttrs),
-			}
+			return fail(fumehood.ErrLimit, "", "entry %.200q has more than %d bytes of extended attributes", h.Name, maxAttrs)
 		}
 		if kept == nil {
 			kept = map[string]string{}
@@ -219,10 +217,8 @@ func (a *applier) setOpaque(dir string) error {
 // whiteoutError returns the error of a system call that made a whiteout or an opaque folder.
 func whiteoutError(file string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) {
-		return &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no whiteouts in the file system of %s: %w", filepath.Dir(file), err),
-			Hint: "run as root, with XDG_CACHE_HOME on ext4, XFS, Btrfs or tmpfs",
-		}
+		hint := "run as root, with XDG_CACHE_HOME on ext4, XFS, Btrfs or tmpfs"
+		return fail(fumehood.ErrUnsupported, hint, "no whiteouts in the file system of %s: %w", filepath.Dir(file), err)
 	}
 	return err
 }
@@ -245,17 +241,4 @@ func (a *applier) finish() error {
 		os.Chmod(a.dir, a.root.FileInfo().Mode()),
 		os.Chtimes(a.dir, mtime, mtime),
 	)
-}
-
-// syncAll writes all changes of the file system that has a folder to its disk.
-func syncAll(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return os.NewSyscallError("syncfs", err)
-	}
-	return nil
 }
