@@ -50,7 +50,7 @@ func (s *Store) importAll(ctx context.Context, file string) (imported []Imported
 		return nil, err
 	}
 	defer func() { _ = from.close() }() // nothing was written
-	all, err := from.images(kind, s.opts.Arch)
+	all, err := from.images(kind)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *Store) importAll(ctx context.Context, file string) (imported []Imported
 		if slices.Contains(names[:n], as) { // an image has one for each platform
 			continue
 		}
-		found, err := pick(ctx, all, as, s.opts.Arch)
+		found, err := pick(ctx, all, as)
 		if err != nil {
 			return imported, err
 		}
@@ -104,7 +104,7 @@ func (s *Store) files(ctx context.Context, r reference) (*contents, error) {
 	if err != nil {
 		return nil, badFile(err)
 	}
-	return from.image(ctx, r.source, r.tag, s.opts.Arch)
+	return from.image(ctx, r.source, r.tag)
 }
 
 // tree has the files of an image by slash-separated paths.
@@ -133,10 +133,10 @@ func openTree(from source, path string) (tree, error) {
 }
 
 // image returns one image of a tree, which is closed with it. The tag may be empty if there is one image.
-func (t tree) image(ctx context.Context, from source, tag, arch string) (found *contents, err error) {
-	all, err := t.images(from, arch)
+func (t tree) image(ctx context.Context, from source, tag string) (found *contents, err error) {
+	all, err := t.images(from)
 	if err == nil {
-		found, err = pick(ctx, all, tag, arch)
+		found, err = pick(ctx, all, tag)
 	}
 	if err != nil {
 		return nil, errors.Join(badFile(err), t.close())
@@ -145,8 +145,8 @@ func (t tree) image(ctx context.Context, from source, tag, arch string) (found *
 	return found, nil
 }
 
-// pick reads the image with a tag for an architecture.
-func pick(ctx context.Context, all []candidate, tag, arch string) (*contents, error) {
+// pick reads the image with a tag for this architecture.
+func pick(ctx context.Context, all []candidate, tag string) (*contents, error) {
 	if tag != "" {
 		all = slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
 			return c.tag != tag && !slices.ContainsFunc(c.names, func(has string) bool { return same(has, tag) })
@@ -155,7 +155,7 @@ func pick(ctx context.Context, all []candidate, tag, arch string) (*contents, er
 			return nil, fail(fumehood.ErrConfig, "", "no image %s there", tag)
 		}
 	}
-	c, err := choose(all, arch)
+	c, err := choose(all)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func same(a, b string) bool {
 }
 
 // images returns the images of a tree. Without a source it may be either kind of archive.
-func (t tree) images(from source, arch string) ([]candidate, error) {
+func (t tree) images(from source) ([]candidate, error) {
 	var all []candidate
 	if from == anySource || from == dockerArchive {
 		var docs []saved
@@ -183,7 +183,7 @@ func (t tree) images(from source, arch string) ([]candidate, error) {
 			return all, err
 		}
 	}
-	b := blobs{arch: arch}
+	var b blobs
 	b.open = func(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 		return t.open(path.Join("blobs", d.Digest.Algorithm, d.Digest.Hex))
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fumehood/fumehood"
 )
 
@@ -107,7 +109,7 @@ func (s *Store) export(ctx context.Context, r reference, id string) (*contents, 
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the Docker Engine does not export the image: %s", resp.Status)
 	}
-	f, err := s.tempFile(ctx)
+	f, err := os.OpenFile(s.path(unfinished, ""), os.O_RDWR|unix.O_TMPFILE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +122,7 @@ func (s *Store) export(ctx context.Context, r reference, id string) (*contents, 
 	if err != nil {
 		return nil, err
 	}
-	found, err := from.image(ctx, dockerArchive, "", s.opts.Arch)
+	found, err := from.image(ctx, dockerArchive, "")
 	if err == nil {
 		found.engine = id
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -119,8 +120,8 @@ func tooMany(what string, n, limit int) error {
 }
 
 // wrongPlatform returns the error of an image that exists only for other platforms.
-func wrongPlatform(has []string, arch string) error {
-	return fail(fumehood.ErrUnsupported, "", "image is for %s, this machine needs linux/%s", strings.Join(has, ", "), arch)
+func wrongPlatform(has ...string) error {
+	return fail(fumehood.ErrUnsupported, "", "image is for %s, this machine needs linux/%s", strings.Join(has, ", "), runtime.GOARCH)
 }
 
 // classed reports whether an error has one of the module's classes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -18,7 +19,6 @@ import (
 type Image struct {
 	ID     string    // "sha256:..." of its config
 	Ref    string    // the reference as given
-	Arch   string    // as in GOARCH
 	Config v1.Config // how it is run: user, variables, working directory ...
 	Layers []string  // absolute paths of the unpacked layers, the lowest first, without duplicates
 	s      *Store
@@ -170,7 +170,7 @@ func (s *Store) hold(ctx context.Context, r reference, id v1.Hash) (*Image, erro
 		s.opts.Logger.Warn("the image store has a damaged image", "file", s.path(imagesDir, id.Hex))
 		return nil, nil
 	}
-	config, err := parseConfig(content, s.opts.Arch)
+	config, err := parseConfig(content)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (s *Store) open(ctx context.Context, r reference, id v1.Hash, config *v1.Co
 	if err != nil {
 		return nil, err
 	}
-	img := &Image{s: s, ID: id.String(), Ref: r.text, Arch: config.Architecture, Config: config.Config, free: free}
+	img := &Image{s: s, ID: id.String(), Ref: r.text, Config: config.Config, free: free}
 	for n, layer := range config.RootFS.DiffIDs {
 		if !slices.Contains(config.RootFS.DiffIDs[n+1:], layer) { // overlayfs rejects duplicates; the highest hides the others
 			img.Layers = append(img.Layers, s.path(layersDir, layer.Hex))
@@ -199,7 +199,7 @@ func (s *Store) open(ctx context.Context, r reference, id v1.Hash, config *v1.Co
 
 // load makes the store have an image, and opens it.
 func (s *Store) load(ctx context.Context, r reference, found *contents) (*Image, error) {
-	config, err := parseConfig(found.config, s.opts.Arch)
+	config, err := parseConfig(found.config)
 	if err != nil {
 		return nil, err
 	}
@@ -245,13 +245,13 @@ func (s *Store) record(ctx context.Context, r reference, config *v1.ConfigFile, 
 const parallelLayers = 3
 
 // parseConfig parses an image's config and checks that it is for this platform.
-func parseConfig(content []byte, arch string) (*v1.ConfigFile, error) {
+func parseConfig(content []byte) (*v1.ConfigFile, error) {
 	config, err := v1.ParseConfigFile(bytes.NewReader(content))
 	if err != nil {
 		return nil, bad("config: %w", err)
 	}
-	if config.OS != "linux" || config.Architecture != arch {
-		return nil, wrongPlatform([]string{config.OS + "/" + config.Architecture}, arch)
+	if config.OS != "linux" || config.Architecture != runtime.GOARCH {
+		return nil, wrongPlatform(config.OS + "/" + config.Architecture)
 	}
 	if n := len(config.RootFS.DiffIDs); n > maxLayers {
 		return nil, tooMany("layers", n, maxLayers)

@@ -7,6 +7,7 @@ import (
 
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 
@@ -44,9 +45,9 @@ type candidate struct {
 	read     func(ctx context.Context) (*contents, error)
 }
 
-// choose returns the image for an architecture.
-func choose(all []candidate, arch string) (candidate, error) {
-	match := platforms.OnlyStrict(platforms.Platform{OS: "linux", Architecture: arch})
+// choose returns the image for this architecture.
+func choose(all []candidate) (candidate, error) {
+	match := platforms.OnlyStrict(platforms.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	var others []string
 	var plain []candidate
 	for _, c := range all {
@@ -70,12 +71,11 @@ func choose(all []candidate, arch string) (candidate, error) {
 	case len(others) == 0:
 		return candidate{}, bad("index without an image")
 	}
-	return candidate{}, wrongPlatform(others, arch)
+	return candidate{}, wrongPlatform(others...)
 }
 
 // blobs is a source of manifests, configs and layers by descriptor.
 type blobs struct {
-	arch     string
 	manifest func(ctx context.Context, d v1.Descriptor) ([]byte, error)
 	open     func(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
 	tries    int // for each layer
@@ -89,7 +89,7 @@ type document struct {
 	Layers        []v1.Descriptor `json:"layers"`
 }
 
-// resolve reads the image of a manifest, or of the manifest that an index has for the architecture. depth is the number
+// resolve reads the image of a manifest, or of the manifest that an index has for this architecture. depth is the number
 // of indexes that led to it.
 func (b blobs) resolve(ctx context.Context, manifest []byte, depth int) (*contents, error) {
 	var doc document
@@ -102,7 +102,7 @@ func (b blobs) resolve(ctx context.Context, manifest []byte, depth int) (*conten
 	case doc.SchemaVersion == 1:
 		return nil, fail(fumehood.ErrUnsupported, "build and push the image again", "image has a manifest of schema version 1, which Docker has dropped too")
 	case len(doc.Manifests) > 0:
-		c, err := choose(b.images(doc.Manifests, depth), b.arch)
+		c, err := choose(b.images(doc.Manifests, depth))
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 		}
 		return found.Manifest, nil
 	}
-	from := blobs{arch: s.opts.Arch, tries: layerTries}
+	from := blobs{tries: layerTries}
 	from.manifest = func(ctx context.Context, d v1.Descriptor) ([]byte, error) {
 		return get(ctx, repo.Digest(d.Digest.String()))
 	}

@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
@@ -34,8 +33,6 @@ import (
 
 // Options configure a Store. The zero value works.
 type Options struct {
-	// Arch is the architecture of the images, as in GOARCH. Empty means this program's.
-	Arch string
 	// OneOwner makes all files belong to this process's user, which need not be root. Every folder is writable for its
 	// owner, and capabilities of files are left out. A store must always be opened with the same value.
 	OneOwner bool
@@ -95,9 +92,6 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "remove it, or change its owner and mode"}
 	}
-	if opts.Arch == "" {
-		opts.Arch = runtime.GOARCH
-	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -134,20 +128,6 @@ func (s *Store) write(folder, name string, content []byte) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
-}
-
-// tempFile returns an open file of the store that has no name any more, so that the kernel removes it.
-func (s *Store) tempFile(ctx context.Context) (*os.File, error) {
-	release, err := s.lock(ctx, storeLock, true)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	f, err := os.CreateTemp(s.path(unfinished, ""), "file-")
-	if err != nil {
-		return nil, err
-	}
-	return f, os.Remove(f.Name())
 }
 
 // The locks, or the beginnings of their names.
