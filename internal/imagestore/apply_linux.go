@@ -48,8 +48,7 @@ func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budge
 	if a.oneOwner {
 		opts = append(opts, archive.WithNoSameOwner())
 	}
-	_, err := archive.Apply(ctx, dir, layer, opts...)
-	if err != nil {
+	if _, err := archive.Apply(ctx, dir, layer, opts...); err != nil {
 		return err
 	}
 	if len(a.devices) > 0 {
@@ -70,6 +69,7 @@ type applier struct {
 // accept checks an entry, and removes from it what is not unpacked. It is false for entries that are left out. Names
 // are clean.
 func (a *applier) accept(h *tar.Header) (bool, error) {
+	const maxID = 1<<32 - 2 // -1 would leave the owner as it is
 	if err := a.budget.entry(len(h.Name)+len(h.Linkname), h.Size); err != nil {
 		return false, err
 	}
@@ -77,8 +77,8 @@ func (a *applier) accept(h *tar.Header) (bool, error) {
 	if h.Name == ".." || strings.HasPrefix(h.Name, "../") {
 		return false, fmt.Errorf("entry %q is outside of the layer", h.Name)
 	}
-	if err := checkOwner(h); err != nil {
-		return false, err
+	if min(h.Uid, h.Gid) < 0 || max(int64(h.Uid), int64(h.Gid)) > maxID {
+		return false, fmt.Errorf("entry %q has the owner %d:%d", h.Name, h.Uid, h.Gid)
 	}
 	if err := keepAttrs(h); err != nil {
 		return false, err
@@ -131,15 +131,6 @@ func (a *applier) acceptType(h *tar.Header) (bool, error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("entry %q has the unknown type %q", h.Name, h.Typeflag)
-}
-
-// checkOwner rejects ids that the kernel does not have. -1 would leave the owner as it is.
-func checkOwner(h *tar.Header) error {
-	const most = 1<<32 - 2
-	if h.Uid < 0 || int64(h.Uid) > most || h.Gid < 0 || int64(h.Gid) > most {
-		return fmt.Errorf("entry %q has the owner %d:%d", h.Name, h.Uid, h.Gid)
-	}
-	return nil
 }
 
 // keepAttrs removes all records of an entry but the extended attributes that a layer may set: capabilities, and those
@@ -237,8 +228,5 @@ func (a *applier) finish() error {
 			return err
 		}
 	}
-	return errors.Join(
-		os.Chmod(a.dir, a.root.FileInfo().Mode()),
-		os.Chtimes(a.dir, mtime, mtime),
-	)
+	return errors.Join(os.Chmod(a.dir, a.root.FileInfo().Mode()), os.Chtimes(a.dir, mtime, mtime))
 }

@@ -33,26 +33,22 @@ const maxImported = 100
 // image, the error is an ErrConfig. The results are complete even if there is an error.
 func (s *Store) Import(ctx context.Context, file string) ([]Imported, error) {
 	imported, err := s.importAll(ctx, file)
-	return imported, s.translate(ctx, "import images of "+file, badFile(err))
+	return imported, s.translate(ctx, "import images of "+file, err)
 }
 
 func (s *Store) importAll(ctx context.Context, file string) (imported []Imported, err error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
 	kind := anySource
-	if info.IsDir() {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		kind = ociLayout
 	}
 	from, err := openTree(kind, file)
 	if err != nil {
-		return nil, err
+		return nil, badFile(err)
 	}
 	defer func() { _ = from.close() }() // nothing was written
 	all, err := from.images(kind)
 	if err != nil {
-		return nil, err
+		return nil, badFile(err)
 	}
 	var names []string
 	for _, c := range all {
@@ -71,7 +67,7 @@ func (s *Store) importAll(ctx context.Context, file string) (imported []Imported
 		}
 		found, err := pick(ctx, all, as)
 		if err != nil {
-			return imported, err
+			return imported, badFile(err)
 		}
 		if err := s.importOne(ctx, as, found); err != nil {
 			return imported, err

@@ -105,7 +105,7 @@ func bad(format string, args ...any) error {
 
 // badFile returns the error of a file or folder that has no image, or none that can be used.
 func badFile(err error) error {
-	if err == nil || classed(err) {
+	if classed(err) {
 		return err
 	}
 	return &fumehood.Error{Class: fumehood.ErrFile, Err: err}
