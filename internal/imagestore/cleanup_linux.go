@@ -201,7 +201,11 @@ func (c *cleaner) layer(hex string) error {
 // unfinished files are only there while the store is locked.
 func (c *cleaner) leftover(name string) error {
 	return c.s.locked(layerLock+name, func() error {
-		return c.remove(Removed{Kind: KindUnfinished, ID: name}, c.s.path(unfinished, name))
+		path := c.s.path(unfinished, name)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) { // complete by now
+			return nil
+		}
+		return c.remove(Removed{Kind: KindUnfinished, ID: name}, path)
 	})
 }
 
