@@ -17,8 +17,8 @@ import (
 type Tree struct {
 	// Dir is a folder of the host. Nothing changes it meanwhile.
 	Dir []byte `json:"dir"`
-	// To is its new name, which it gets after the files have their owners. If it is empty, the folder is removed.
-	To []byte `json:"to,omitempty"`
+	// Remove says that the folder is removed.
+	Remove bool `json:"remove,omitempty"`
 }
 
 // Owned is a file of a Tree, with its owner in the user namespace. A file that does not exist is ignored.
@@ -36,8 +36,8 @@ func Own(in io.Reader) error {
 	if err := d.Decode(&t); err != nil {
 		return err
 	}
-	dir, to := string(t.Dir), string(t.To)
-	if to == "" {
+	dir := string(t.Dir)
+	if t.Remove {
 		return os.RemoveAll(dir)
 	}
 	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
@@ -48,7 +48,7 @@ func Own(in io.Reader) error {
 	for {
 		var f Owned
 		if err := d.Decode(&f); errors.Is(err, io.EOF) {
-			break
+			return nil
 		} else if err != nil {
 			return err
 		}
@@ -56,10 +56,6 @@ func Own(in io.Reader) error {
 			return fmt.Errorf("set the owner of %s: %w", filepath.Join(dir, string(f.Name)), err)
 		}
 	}
-	if err := unix.Syncfs(top); err != nil {
-		return os.NewSyscallError("syncfs", err)
-	}
-	return os.Rename(dir, to)
 }
 
 // set sets owner and mode.

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/ring"
 	"github.com/fumehood/fumehood/internal/setup"
@@ -123,14 +124,14 @@ func (s *subordinate) assign(ctx context.Context, pid int) error {
 
 var _ imagestore.Owners = (*subordinate)(nil)
 
-// Move implements imagestore.Owners.
-func (s *subordinate) Move(ctx context.Context, from, to string, files []imagestore.Owned) error {
-	return s.own(ctx, setup.Tree{Dir: []byte(from), To: []byte(to)}, files)
+// Set implements imagestore.Owners.
+func (s *subordinate) Set(ctx context.Context, dir string, files []imagestore.Owned) error {
+	return s.own(ctx, setup.Tree{Dir: []byte(dir)}, files)
 }
 
 // Remove implements imagestore.Owners.
 func (s *subordinate) Remove(ctx context.Context, dir string) error {
-	return s.own(ctx, setup.Tree{Dir: []byte(dir)}, nil)
+	return s.own(ctx, setup.Tree{Dir: []byte(dir), Remove: true}, nil)
 }
 
 // own runs the guest's program, in a user namespace with the ids, to change the owners of files.
@@ -139,9 +140,9 @@ func (s *subordinate) own(ctx context.Context, t setup.Tree, files []imagestore.
 	if err != nil {
 		return err
 	}
-	said := ring.NewTail(complaint)
+	tail := ring.NewTail(complaint)
 	cmd := exec.CommandContext(ctx, guest, "own") //nolint:gosec // Fumehood's own program
-	cmd.Env, cmd.Dir, cmd.Stderr, cmd.SysProcAttr = []string{}, filepath.Dir(guest), said, &syscall.SysProcAttr{Setsid: true}
+	cmd.Env, cmd.Dir, cmd.Stderr, cmd.SysProcAttr = []string{}, filepath.Dir(guest), tail, &syscall.SysProcAttr{Setsid: true}
 	s.attributes(cmd.SysProcAttr)
 	in, err := cmd.StdinPipe()
 	if err == nil {
@@ -155,11 +156,10 @@ func (s *subordinate) own(ctx context.Context, t setup.Tree, files []imagestore.
 		err = send(in, t, files)
 	}
 	_ = in.Close() // send has written everything
-	if werr := cmd.Wait(); werr != nil {
-		kept, _ := said.Bytes()
-		return fmt.Errorf("change owners of files: %w: %s", cmp.Or(err, werr), bytes.TrimSpace(kept))
+	if err = cmp.Or(err, cmd.Wait()); err != nil {
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("change owners of files: %w%s", err, said(tail))}
 	}
-	return err
+	return nil
 }
 
 // send writes a job, as setup.Own reads it.

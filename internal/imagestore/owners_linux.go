@@ -6,20 +6,19 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // Owners sets owners of files that this process's user may not set. It is another process, which has the rights.
 type Owners interface {
-	// Move sets the owners of files in a folder, writes the changes to the disk, and renames the folder.
-	Move(ctx context.Context, from, to string, files []Owned) error
+	// Set sets the owners of files in a folder. The folder itself keeps its owner.
+	Set(ctx context.Context, dir string, files []Owned) error
 	// Remove removes a folder with files of all owners.
 	Remove(ctx context.Context, dir string) error
 }
 
 // Owned is a file with its owner.
 type Owned struct {
-	Name     string // relative to the folder, without links; "." is the folder itself
+	Name     string // relative to the folder, without links
 	UID, GID int    // 0 to 65535
 	Mode     int64  // as in chmod(2); -1 for links
 }
@@ -55,28 +54,11 @@ func (o *owners) note(name string, h *tar.Header, mode int64) {
 	o.files = append(o.files, f)
 }
 
-// complete makes an unpacked layer, whose lock the caller has, one that exists.
-func (s *Store) complete(ctx context.Context, dir, to string, files []Owned) error {
-	if len(files) == 0 {
-		return os.Rename(dir, to)
-	}
-	return s.opts.Owners.Move(ctx, dir, to, files)
-}
-
-// rename renames a folder, even if it belongs to another user of sandboxes.
-func (s *Store) rename(ctx context.Context, from, to string) error {
-	err := os.Rename(from, to)
-	if errors.Is(err, fs.ErrPermission) && s.opts.Owners != nil {
-		return s.opts.Owners.Move(ctx, from, to, nil)
-	}
-	return err
-}
-
 // removeAll removes a folder, even if it has files of other users of sandboxes.
 func (s *Store) removeAll(ctx context.Context, dir string) error {
 	err := os.RemoveAll(dir)
 	if errors.Is(err, fs.ErrPermission) && s.opts.Owners != nil {
-		return s.opts.Owners.Remove(context.WithoutCancel(ctx), filepath.Clean(dir))
+		return s.opts.Owners.Remove(context.WithoutCancel(ctx), dir)
 	}
 	return err
 }
