@@ -70,7 +70,11 @@ func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 			t.Fatal(err)
 		}
 	}
-	home, program := filepath.Join(dir, "home"), filepath.Join(dir, "program")
+	home, program, shared := filepath.Join(dir, "home"), filepath.Join(dir, "program"), filepath.Join(dir, "shared")
+	if err := errors.Join(os.Mkdir(shared, 0o777), os.Chown(shared, stranger, stranger)); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
+	ofOther(t, shared)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
