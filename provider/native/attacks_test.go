@@ -275,7 +275,10 @@ func TestSandbox_attacks_rootless(t *testing.T) {
 		t.Parallel()
 	}
 	tier.Need(t, tier.CI)
-	withIDs(t, func(t *testing.T) { attackAll(t, native.Options{}) }, debian, static)
+	withIDs(t, func(t *testing.T) {
+		attackAll(t, native.Options{})
+		shareMemory(t)
+	}, debian, static)
 }
 
 // attackAll tries to get out of a sandbox of a provider with options. At some mount points files may have set-user-ID bits,

@@ -241,6 +241,22 @@ func rootlessLimits(t *testing.T) {
 	}
 }
 
+// shareMemory checks that memory which processes share counts, also without control groups.
+func shareMemory(t *testing.T) {
+	p := newProvider(t, native.Options{AllowUnenforcedLimits: true})
+	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20}})
+	for name, script := range map[string]string{
+		"shared":   "m = mmap.mmap(-1, 600 << 20)",
+		"/dev/shm": "f = open('/dev/shm/x', 'w+b'); f.truncate(60 << 20); m = mmap.mmap(f.fileno(), 0); a = b'x' * (20 << 20)",
+	} {
+		fill := "import mmap, time\n" + script + "\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(10)"
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", fill}, Timeout: time.Minute})
+		if err != nil || res.Outcome != fumehood.OutOfMemory {
+			t.Errorf("%s: %v, %+v", name, err, res)
+		}
+	}
+}
+
 // Control groups that root has handed over by chown enforce the limits.
 func TestProvider_Start_rootlessCgroups(t *testing.T) {
 	t.Parallel()
