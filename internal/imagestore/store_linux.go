@@ -14,6 +14,7 @@ package imagestore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -128,6 +129,26 @@ func (s *Store) write(folder, name string, content []byte) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// Folder makes an empty folder below the store, for other ways to make an image. Only this process's user may enter it.
+// release removes it. Cleanup removes that of a killed process.
+func (s *Store) Folder(ctx context.Context) (dir string, release func() error, err error) {
+	name := "folder-" + rand.Text()
+	unlock, err := s.lock(ctx, layerLock+name, false)
+	if err != nil {
+		return "", nil, s.translate(ctx, "make folder", err)
+	}
+	dir = s.path(unfinished, name)
+	release = func() error {
+		defer unlock()
+		return os.RemoveAll(dir)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		unlock()
+		return "", nil, s.translate(ctx, "make folder", err)
+	}
+	return dir, release, nil
 }
 
 // The locks, or the beginnings of their names.
