@@ -92,6 +92,10 @@ func buildKit(t *testing.T) (host string) {
 		if t.Failed() {
 			t.Logf("buildkitd: %v: %s", err, out.String())
 		}
+		groups, _ := filepath.Glob("/sys/fs/cgroup/*/buildkit")
+		for _, group := range groups {
+			_ = os.Remove(group) // fails if another daemon uses it
+		}
 	})
 	conformance.Eventually(t, "buildkitd answers", func() bool {
 		return exec.CommandContext(t.Context(), "buildctl", "debug", "workers").Run() == nil
