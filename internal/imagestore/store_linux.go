@@ -14,7 +14,6 @@ package imagestore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -131,24 +130,23 @@ func (s *Store) write(folder, name string, content []byte) error {
 	return nil
 }
 
-// Folder makes an empty folder below the store, for other ways to make an image. Only this process's user may enter it.
-// release removes it. Cleanup removes that of a killed process.
-func (s *Store) Folder(ctx context.Context) (dir string, release func() error, err error) {
-	name := "folder-" + rand.Text()
+// Folder makes an empty folder below the store, for an image that is made in another way. Only this process's user may
+// enter it. Others that call Folder with the same name wait until release removes it. Cleanup removes that of a killed
+// process. The name has no slash, and is none of a layer.
+func (s *Store) Folder(ctx context.Context, name string) (dir string, release func() error, err error) {
+	dir = s.path(unfinished, name)
 	unlock, err := s.lock(ctx, layerLock+name, false)
 	if err != nil {
 		return "", nil, s.translate(ctx, "make folder", err)
 	}
-	dir = s.path(unfinished, name)
-	release = func() error {
-		defer unlock()
-		return os.RemoveAll(dir)
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 		unlock()
 		return "", nil, s.translate(ctx, "make folder", err)
 	}
-	return dir, release, nil
+	return dir, func() error {
+		defer unlock()
+		return os.RemoveAll(dir)
+	}, nil
 }
 
 // The locks, or the beginnings of their names.

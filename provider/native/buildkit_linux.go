@@ -20,7 +20,6 @@ import (
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/buildkit"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -63,7 +62,8 @@ func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 }
 
 // ensure returns the ID of the image of a build, and builds it if the store does not have it.
-func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) (string, error) {
+// Concurrent calls, also of other processes, build it once.
+func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) (id string, err error) {
 	if err := supportedBuild(s.Build); err != nil {
 		return "", err
 	}
@@ -93,19 +93,29 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	if caches { // results of such steps are not shared with other projects
 		scope = buildcontext.Scope(s.Project, s.Build.Context)
 	}
-	name := "fumehood-build:" + buildcontext.HashOf([]any{
+	key := buildcontext.HashOf([]any{
 		bases, tree.Hash(), d.Text, s.Build.Args, s.Build.Labels, s.Build.Target, s.Build.Network, s.Platform, s.Build.SecretIDs(), scope,
 	})
-	if !s.Build.Pull || prebuilt {
+	name := "fumehood-build:" + key
+	find := func() (string, error) {
 		img, err := b.p.store.Find(ctx, name)
-		if err == nil {
-			return img.ID, img.Close()
-		}
-		if prebuilt || !errors.Is(err, imagestore.ErrMissing) {
+		if err != nil {
 			return "", err
 		}
+		return img.ID, img.Close()
 	}
-	return b.build(ctx, s, d, tree, name)
+	if id, err := find(); prebuilt || err == nil && !s.Build.Pull {
+		return id, err
+	}
+	folder, release, err := b.p.store.Folder(ctx, "build-"+key)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if id, err := find(); err == nil && !s.Build.Pull { // another call has built it
+		return id, nil
+	}
+	return b.build(ctx, s, d, tree, name, folder)
 }
 
 // supportedBuild returns an ErrUnsupported for what only a Docker Engine builds.
@@ -140,13 +150,8 @@ func (b *buildKit) allowed(s compose.Source, unsafe error) error {
 	return nil
 }
 
-// build builds an image under a name, and returns its ID.
-func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *buildcontext.Tree, name string) (id string, err error) {
-	folder, release, err := b.p.store.Folder(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, release()) }()
+// build builds an image under a name, in an empty folder, and returns its ID.
+func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *buildcontext.Tree, name, folder string) (string, error) {
 	build := buildkit.Build{
 		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: d.Path, Labels: s.Build.Labels,
 		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache, Pull: s.Build.Pull,

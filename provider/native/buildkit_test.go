@@ -92,9 +92,11 @@ func buildKit(t *testing.T) (host string) {
 		if t.Failed() {
 			t.Logf("buildkitd: %v: %s", err, out.String())
 		}
-		groups, _ := filepath.Glob("/sys/fs/cgroup/*/buildkit")
-		for _, group := range groups {
-			_ = os.Remove(group) // fails if another daemon uses it
+		for _, groups := range []string{"/sys/fs/cgroup/*/buildkit/*", "/sys/fs/cgroup/*/buildkit"} { // runc leaves some
+			left, _ := filepath.Glob(groups)
+			for _, group := range left {
+				_ = os.Remove(group) // fails if another daemon uses it
+			}
 		}
 	})
 	conformance.Eventually(t, "buildkitd answers", func() bool {
@@ -194,6 +196,22 @@ func TestProvider_Start_buildKit(t *testing.T) {
 			if got := run(t, spec, "cat /f"); got != content {
 				t.Errorf("got %q, want %q", got, content)
 			}
+		}
+	})
+	t.Run("at once", func(t *testing.T) {
+		spec := project(t, "network: none", map[string]string{"Dockerfile": from + "RUN sleep 1; echo once\n"})
+		built.take()
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if _, err := p.Prepare(t.Context(), spec, provider.PrepareOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := built.take(); strings.Count(got, "RUN") != 1 {
+			t.Errorf("got steps %q", got)
 		}
 	})
 	t.Run("prebuilt", func(t *testing.T) {
