@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -65,6 +66,11 @@ func (s *Store) engineID(ctx context.Context, r reference) (string, error) {
 	case errors.Is(err, errNoSocket):
 		return "", &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: err, Hint: "use `docker save` and docker-archive:FILE, or set DOCKER_HOST=unix://PATH",
+		}
+	case errors.Is(err, fs.ErrPermission):
+		return "", &fumehood.Error{
+			Class: fumehood.ErrUnavailable, Err: fmt.Errorf("this user may not use the Docker Engine's socket: %w", err),
+			Hint: "add the user to its group (usually docker), or name an image of a registry or a file: docker-archive:FILE, oci:FOLDER",
 		}
 	case err != nil:
 		return "", &fumehood.Error{
