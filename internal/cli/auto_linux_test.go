@@ -87,6 +87,11 @@ func TestProvider_auto(t *testing.T) {
 		"doctor": {args: []string{"doctor"}},
 		"exec":   {args: []string{"exec", "box", "--", "true"}, says: "open sandbox box: there is no such kept sandbox"},
 		"down":   {args: []string{"down", "box"}, says: "no sandbox box"},
+
+		"engine ps":      {args: []string{"--transport", "engine", "ps"}, says: "no Docker Engine answers there (start"},
+		"engine exec":    {args: []string{"--transport", "engine", "exec", "box", "--", "true"}, says: "no Docker Engine answers there (start"},
+		"engine down":    {args: []string{"--transport", "engine", "down", "box"}, says: "no Docker Engine answers there (start"},
+		"engine cleanup": {args: []string{"--transport", "engine", "cleanup"}, says: "no Docker Engine answers there (start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -45,7 +45,7 @@ func (a *commandLine) places() []string {
 
 // lacksDocker reports whether err means that there is no Docker daemon for this user, and auto does without it.
 func (a *commandLine) lacksDocker(err error) bool {
-	return errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && native.Supported() == nil
+	return errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && !a.needsEngine() && native.Supported() == nil
 }
 
 // notInDocker is a hint: no name was looked up in Docker, because of an error of lacksDocker.
