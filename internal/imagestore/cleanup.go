@@ -36,7 +36,7 @@ type Removed struct {
 // results are complete even if there is an error.
 func (s *Store) Cleanup(ctx context.Context, dryRun bool) ([]Removed, error) {
 	c := &cleaner{s: s, dryRun: dryRun, layers: map[string][]string{}, gone: map[string]bool{}}
-	for _, step := range []func(context.Context) error{c.images, c.refs, c.unusedLayers, c.leftovers, c.locks} {
+	for _, step := range []func(context.Context) error{c.images, c.refs, c.unusedLayers(layersDir), c.unusedLayers(oldLayers), c.leftovers, c.locks} {
 		if err := step(ctx); err != nil {
 			return c.removed, s.translate(ctx, "clean up image store", err)
 		}
@@ -56,6 +56,9 @@ type cleaner struct {
 // each calls f for the names in a folder of the store until the context ends.
 func (c *cleaner) each(ctx context.Context, folder string, f func(name string) error) error {
 	entries, err := os.ReadDir(c.s.path(folder, ""))
+	if errors.Is(err, fs.ErrNotExist) { // there is no oldLayers
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -130,14 +133,14 @@ func (c *cleaner) refs(ctx context.Context) error {
 	})
 }
 
-// unusedLayers removes the layers that no image has.
-func (c *cleaner) unusedLayers(ctx context.Context) error {
-	return c.each(ctx, layersDir, func(hex string) error {
+// unusedLayers removes the layers in a folder that no image has.
+func (c *cleaner) unusedLayers(folder string) func(context.Context) error {
+	remove := func(hex string) error {
 		return c.locked(layerLock+hex, func() error {
 			if used, err := c.used(hex); used || err != nil {
 				return err
 			}
-			dir := c.s.path(layersDir, hex)
+			dir := c.s.path(folder, hex)
 			c.removed = append(c.removed, Removed{Kind: KindLayer, ID: "sha256:" + hex, Size: size(dir)})
 			if c.dryRun {
 				return nil
@@ -145,7 +148,8 @@ func (c *cleaner) unusedLayers(ctx context.Context) error {
 			aside := c.s.path(unfinished, hex) // so that nobody finds half a layer
 			return errors.Join(os.RemoveAll(aside), os.Rename(dir, aside), os.RemoveAll(aside))
 		})
-	})
+	}
+	return func(ctx context.Context) error { return c.each(ctx, folder, remove) }
 }
 
 // used reports whether an image has a layer, whose lock the caller has. Images are recorded before their layers are
