@@ -26,7 +26,8 @@ type Member struct {
 	// MostRestarts limits the restarts with on-failure; 0 is no limit.
 	Restart      string
 	MostRestarts int
-	Health       *Health // nil without a health check
+	Health       *Health  // nil without a health check
+	Unset        []string // variables of the image that the service has not
 	Hostname     string
 	Hosts        []string // lines of /etc/hosts
 	Capabilities []string // without CAP_
@@ -73,6 +74,11 @@ func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member
 			ReadOnly: svc.ReadOnly, Shm: int64(svc.ShmSize),
 		}
 		m.Restart, m.MostRestarts = restartOf(&svc)
+		for _, name := range slices.Sorted(maps.Keys(svc.Environment)) {
+			if svc.Environment[name] == nil {
+				m.Unset = append(m.Unset, name)
+			}
+		}
 		for _, name := range svc.CapAdd {
 			m.Capabilities = append(m.Capabilities, capability(name))
 		}

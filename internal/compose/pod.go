@@ -20,7 +20,8 @@ import (
 // some are checked.
 var podKeys = map[string]bool{
 	"attach": true, "build": true, "cap_add": true, "cap_drop": true, "command": true, "container_name": true, "cpus": true, "depends_on": true,
-	"deploy.resources.limits": true, "deploy.restart_policy": true, "entrypoint": true, "env_file": true, "environment": true, "expose": true,
+	"deploy.mode": true, "deploy.resources.limits": true, "deploy.restart_policy": true, "deploy.rollback_config": true,
+	"deploy.update_config": true, "develop": true, "entrypoint": true, "env_file": true, "environment": true, "expose": true,
 	"extra_hosts": true, "healthcheck": true, "hostname": true, "image": true, "init": true, "label_file": true, "labels": true, "logging": true,
 	"mem_limit": true, "name": true, "network_mode": true, "networks": true, "pids_limit": true, "ports": true, "profiles": true,
 	"pull_policy": true, "read_only": true, "restart": true, "scale": true, "security_opt": true, "shm_size": true, "stdin_open": true,
@@ -80,11 +81,6 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	c.podKeys(svc, "", nil, services[svc.Name])
 	for i := range svc.Volumes {
 		c.podVolume(svc, i)
-	}
-	for _, name := range slices.Sorted(maps.Keys(svc.Environment)) {
-		if svc.Environment[name] == nil {
-			c.refuse(of(svc, "environment"), "%s has no value: the native provider cannot remove a variable of an image", name)
-		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(svc.Networks)) {
 		n := svc.Networks[key]

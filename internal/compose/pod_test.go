@@ -60,7 +60,6 @@ func TestProject_CheckPod(t *testing.T) {
 		"secret":            {head + "    secrets: [s]\nsecrets: {s: {file: data/f}}\n", "compose.yaml:5: services.main.secrets: "},
 		"hook":              {head + "    post_start: [{command: 'true'}]\n", "compose.yaml:5: services.main.post_start: "},
 		"reservation":       {head + "    deploy: {resources: {reservations: {memory: 1m}}}\n", "compose.yaml:5: services.main.deploy.resources.reservations: "},
-		"unset variable":    {head + "    environment: [A]\n", "compose.yaml:5: services.main.environment: A has no value"},
 		"static address":    {head + "    networks: {n: {ipv4_address: 10.1.2.3}}\nnetworks: {n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", "services.main.networks.n: "},
 		"subnet":            {head + "    networks: [n]\nnetworks:\n  n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}\n", "compose.yaml:7: networks.n: "},
 		"always pulled":     {head + "    pull_policy: always\n", "compose.yaml:5: services.main.pull_policy: "},

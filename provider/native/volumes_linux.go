@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
@@ -19,6 +20,10 @@ func (s *service) adopt(m compose.Member, limits fumehood.Limits) {
 	for _, name := range m.Capabilities {
 		s.config.Capabilities |= 1 << capabilities["CAP_"+name]
 	}
+	s.config.Env = slices.DeleteFunc(s.config.Env, func(kv []byte) bool {
+		name, _, _ := strings.Cut(string(kv), "=")
+		return slices.Contains(m.Unset, name)
+	})
 	root.ReadOnly, root.Shm = m.ReadOnly, m.Shm
 	for _, t := range m.Tmpfs {
 		root.Tmpfs = append(root.Tmpfs, setup.Tmpfs(t))
