@@ -59,15 +59,21 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 			return nil, err
 		}
 	}
-	for _, s := range j.sources {
-		img, err := j.image(ctx, s, built)
-		if err != nil {
-			for _, other := range all {
-				err = errors.Join(err, other.Close())
+	err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
+		for _, s := range j.sources {
+			img, err := j.image(ctx, s, built)
+			if err != nil {
+				return err
 			}
-			return nil, err
+			all = append(all, img)
 		}
-		all = append(all, img)
+		return nil
+	})
+	if err != nil {
+		for _, img := range all {
+			err = errors.Join(err, img.Close())
+		}
+		return nil, err
 	}
 	return all, nil
 }
