@@ -45,16 +45,11 @@ type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns the control group of the sandbox with a folder, which need not exist. Without root there may be none.
-func openCgroup(folder string, limits fumehood.Limits) (cgroup, error) {
+// openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be none.
+func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	if rootless() {
-		return openDelegated(folder, limits)
+		return openDelegated(folder, name, limits)
 	}
-	return openNamed(cgroupName(folder), limits)
-}
-
-// openNamed returns the control group with a name, which need not exist. It needs root.
-func openNamed(name string, limits fumehood.Limits) (cgroup, error) {
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
 		m, err := fs2.NewManager(config, filepath.Join(cgroupRoot, config.Path))
@@ -74,26 +69,22 @@ func openNamed(name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
-// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of its control groups. Other
-// processes of the user have other groups of their own.
-const groupsFile = "groups.json"
-
-// openDelegated is openCgroup without root. The groups are those that were recorded. If none were, they are below this
-// process's own ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the
-// zero value.
-func openDelegated(folder string, limits fumehood.Limits) (cgroup, error) {
-	name, paths := cgroupName(folder), map[string]string{}
+// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's own
+// ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the zero value.
+func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) {
+	above := delegated()
 	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
 	case err == nil:
-		if err := json.Unmarshal(text, &paths); err != nil {
+		above = nil
+		if err := json.Unmarshal(text, &above); err != nil {
 			return cgroup{}, err
 		}
 	case !errors.Is(err, iofs.ErrNotExist):
 		return cgroup{}, err
-	default:
-		for controller, own := range delegated() {
-			paths[controller] = filepath.Join(own, cgroupParent, name)
-		}
+	}
+	paths := map[string]string{}
+	for controller, path := range above {
+		paths[controller] = filepath.Join(path, cgroupParent, name)
 	}
 	if len(paths) == 0 {
 		return cgroup{}, nil
@@ -136,12 +127,16 @@ func (c cgroup) has(controller string) bool {
 	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
 }
 
-// record writes the paths of the control groups, before they are made, into the folder of a sandbox.
-func (c cgroup) record(folder string) error {
-	if c.Manager == nil || !rootless() {
+// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own. Other
+// processes of the user are in other groups.
+const groupsFile = "groups.json"
+
+// recordGroups writes the file, before the control groups of the sandbox with a folder are made.
+func recordGroups(folder string) error {
+	if !rootless() {
 		return nil
 	}
-	text, err := json.Marshal(c.GetPaths())
+	text, err := json.Marshal(delegated())
 	if err != nil {
 		return err
 	}
@@ -149,9 +144,9 @@ func (c cgroup) record(folder string) error {
 }
 
 // wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
-func wholeCgroup(name string) (cgroup, error) {
-	if cgroups.IsCgroup2UnifiedMode() {
-		return openNamed(name, fumehood.Limits{})
+func wholeCgroup(folder, name string) (cgroup, error) {
+	if cgroups.IsCgroup2UnifiedMode() || rootless() {
+		return openCgroup(folder, name, fumehood.Limits{})
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
 	return cgroup{m}, err
@@ -355,6 +350,22 @@ func (c cgroup) removeOnce() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// below returns the names of the control groups in this one.
+func (c cgroup) below() (names []string) {
+	if c.Manager == nil {
+		return nil
+	}
+	for _, path := range c.GetPaths() {
+		entries, _ := os.ReadDir(path) // there may be no group
+		for _, e := range entries {
+			if e.IsDir() && !slices.Contains(names, e.Name()) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names
 }
 
 // processes returns the processes in the control group. A process of the host, of which a thread is just starting

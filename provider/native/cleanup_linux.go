@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/reaper"
@@ -32,15 +31,17 @@ func remove(ctx context.Context, folder string) error {
 
 // removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
 func removeGroups(ctx context.Context, folder string) error {
-	if rootless() {
-		group, err := openDelegated(folder, fumehood.Limits{})
-		if err != nil {
-			return err
-		}
-		return group.remove(ctx)
+	own := cgroupName(folder)
+	group, err := wholeCgroup(folder, own)
+	if err != nil {
+		return err
 	}
-	for _, name := range []string{startersName(folder), cgroupName(folder)} { // a runtime could make the latter once more
-		group, err := wholeCgroup(name)
+	var names []string
+	for _, name := range group.below() {
+		names = append(names, own+"/"+name)
+	}
+	for _, name := range append(names, startersName(folder), own) { // a runtime could make the last one once more
+		group, err := wholeCgroup(folder, name)
 		if err != nil {
 			return err
 		}

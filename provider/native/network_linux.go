@@ -166,7 +166,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		// The helper reads what the sandbox sends. If that took it over, it would see no other process.
 		SysProcAttr: &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
-	before := []func() error{hideFiles}
+	before := hideFiles
 	if rootless() {
 		// It has rights only in the sandbox's user namespace. With a path it would not join that for its own sandbox.
 		n.cmd.Args = append(n.cmd.Args, "--netns-type=pid", strconv.Itoa(init.pid))
@@ -175,7 +175,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		n.cmd.Args = append(n.cmd.Args, "--netns-type=path", "/proc/self/fd/3")
 	}
 	n.cmd.Args = append(n.cmd.Args, interfaceName)
-	err = startIn(group, n.cmd, true, before...)
+	err = startIn(group, n.cmd, true, before)
 	_ = theirs.Close()
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)

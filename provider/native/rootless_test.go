@@ -228,7 +228,7 @@ func rootlessLimits(t *testing.T) {
 	sb = start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}})
 	for name, script := range map[string]string{
 		"one process":    "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null",
-		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1 & done; wait",
+		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 3 & done; wait",
 	} {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
 		if err != nil || res.Usage.OOMKills == 0 {
