@@ -7,6 +7,7 @@ FUZZ ?= Fuzz
 FUZZED ?= ./...
 SCHEMATIME ?= 120
 SEED ?= 1
+VETTED ?= linux darwin windows
 TEST := GO=$(GO) scripts/test
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
@@ -79,12 +80,12 @@ mutants: images guest ## apply each defect of testdata/mutants in turn; a test m
 	@GO=$(GO) scripts/mutants
 
 test-client: build images ## test the Python client with the python3 on the PATH; needs no package index
-	@FUMEHOOD_BINARY=$(CURDIR)/bin/fumehood PYTHONPATH=clients/python/src python3 -m unittest discover -q -s clients/python -t clients/python
+	@FUMEHOOD_BINARY=$(CURDIR)/bin/fumehood PYTHONPATH=clients/python/src python3 -X dev -m unittest discover -q -s clients/python -t clients/python
 
 check-python: ## check the Python client: mypy, ruff check, ruff format
 	@scripts/python check
 
-test-python: build images ## test the Python client on Python 3.10 to 3.13, where they are installed; with CI set, on the default alone
+test-python: build images ## test the Python client on Python 3.10 to 3.13, where they are installed
 	@GO=$(GO) scripts/python test
 
 test-adapters: build images ## test the adapters of the Python client, or those named in ADAPTERS, each with its framework installed from its lock
@@ -115,7 +116,7 @@ fmt: ## format all Go files
 	$(LINT) fmt
 
 vet: guest ## vet for Linux, macOS and Windows
-	@for os in linux darwin windows; do \
+	@for os in $(VETTED); do \
 		echo "go vet ($$os)"; GOOS=$$os $(GO) vet ./... || exit 1; \
 	done
 

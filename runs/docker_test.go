@@ -120,7 +120,7 @@ func TestOpen_afterKills(t *testing.T) {
 			}
 		}
 	}
-	samples := tier.Pick(t, 12, 24, 200)
+	samples := tier.Pick(t, 12, 12, 200)
 	dir := filepath.Join(t.TempDir(), "run")
 	r, err := runs.Create(dir, runs.About{Task: name, Attempts: samples}, nil)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -261,10 +260,7 @@ func TestAppend_tooMany(t *testing.T) {
 func TestAppend_size(t *testing.T) {
 	r := create(t)
 	reasons := scored("a", 1, 1)
-	reasons.Score.Parts = map[string]float64{}
-	for i := range maxValues {
-		reasons.Score.Parts[strconv.Itoa(i)] = 1
-	}
+	reasons.Score.Reasons = make([]string, maxValues)
 	if err := r.Append(reasons); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "more than 1000000 values") {
 		t.Errorf("got %v", err)
 	}

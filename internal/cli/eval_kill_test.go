@@ -22,7 +22,7 @@ func TestEval_killed(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
 	const kills = 3
-	samples := tier.Pick(t, 8, 16, 200)
+	samples := tier.Pick(t, 8, 8, 200)
 	first, dir := program(t, "eval", "task.yaml")
 	text := "name: killed\nenvironment: {image: fumehood-test/busybox}\nsamples:\n"
 	for i := range samples {

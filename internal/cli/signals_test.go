@@ -280,7 +280,7 @@ func TestSignal_randomMoment(t *testing.T) {
 	e := needDocker(t)
 	// A run starts and ends within this time, even on a busy machine.
 	const longest = 3 * time.Second
-	for i := range tier.Pick(t, 6, 20, 200) {
+	for i := range tier.Pick(t, 6, 10, 200) {
 		sig := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[i%2]
 		after := rand.N(longest)
 		t.Run(fmt.Sprintf("%v after %v", sig, after), func(t *testing.T) {

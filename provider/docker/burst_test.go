@@ -19,7 +19,7 @@ import (
 // equally, so only one of three bursts has to meet the limit.
 func TestStart_burstLatency(t *testing.T) {
 	t.Parallel()
-	starts := tier.Pick(t, 6, 24, 100)
+	starts := tier.Pick(t, 6, 12, 100)
 	p := newProvider(t, docker.Options{})
 	running := make([]fumehood.Sandbox, tier.Pick(t, 2, 4, 4))
 	for i := range running {
@@ -113,7 +113,7 @@ func TestStart_maxStarting(t *testing.T) {
 		return faultproxy.None
 	})
 	var all sync.WaitGroup
-	for range tier.Pick(t, 6, 9, 9) {
+	for range tier.Pick(t, 6, 6, 9) {
 		all.Go(func() {
 			sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
 			if err != nil {
@@ -132,6 +132,7 @@ func TestStart_maxStarting(t *testing.T) {
 }
 
 func TestStart_slowDaemon(t *testing.T) {
+	tier.Need(t, tier.All) // takes more than a minute; TestPace_followsDaemon tests the rule
 	t.Parallel()
 	p, proxy := faulty(t, docker.Options{MaxStarting: 4})
 	proxy.Delay = 2 * time.Second // much longer than a busy daemon takes

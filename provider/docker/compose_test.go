@@ -348,7 +348,7 @@ services:
 `)
 	var mu sync.Mutex
 	ports := map[int]bool{}
-	eachOf(tier.Pick(t, 2, 4, 60), 16, func(i int) {
+	eachOf(tier.Pick(t, 2, 2, 60), 16, func(i int) {
 		sb, err := p.Start(t.Context(), fumehood.Spec{Compose: compose})
 		if err != nil {
 			t.Errorf("project %d: %v", i, err)
@@ -394,7 +394,7 @@ services:
   default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
 `)
 	begun := time.Now()
-	n := tier.Pick(t, 2, 6, 60)
+	n := tier.Pick(t, 2, 2, 60)
 	eachOf(n, 16, func(i int) {
 		sb, err := p.Start(t.Context(), fumehood.Spec{Compose: compose})
 		if err != nil {

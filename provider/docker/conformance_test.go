@@ -23,7 +23,6 @@ import (
 var tiers = map[string]tier.Tier{
 	"docker guest debian user":                    tier.Quick,
 	"docker engine debian user":                   tier.Quick, // transportGroups is all that it covers
-	"docker guest busybox root":                   tier.CI,
 	"docker guest static user":                    tier.CI,
 	"docker guest of another process debian user": tier.CI,
 }
@@ -124,7 +123,7 @@ func (c column) run(t *testing.T, program []byte) {
 		t.Parallel()
 		var groups []string
 		if c.opts.Transport == docker.TransportEngine {
-			groups = tier.Pick(t, transportGroups, nil, nil)
+			groups = tier.Pick(t, transportGroups, transportGroups, nil)
 		}
 		p := newProvider(t, c.opts)
 		probe := c.spec.Dir + "/probe"

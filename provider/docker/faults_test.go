@@ -142,7 +142,7 @@ func sample(t *testing.T, p *docker.Provider, i int) (err error) {
 // once if the command has a result, and at most once otherwise.
 func TestFaults_commandRunsOnce(t *testing.T) {
 	t.Parallel()
-	commands := tier.Pick(t, 20, 60, 600)
+	commands := tier.Pick(t, 20, 20, 600)
 	for _, way := range []struct {
 		name string
 		opts docker.Options

@@ -326,7 +326,7 @@ func TestReaper_ownerKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc to find reapers")
 	}
-	many := tier.Pick(t, 1, 4, 20)
+	many := tier.Pick(t, 1, 1, 20)
 	p := newProvider(t, docker.Options{})
 	others := make([]fumehood.Sandbox, max(many/5, 2))
 	for i := range others {

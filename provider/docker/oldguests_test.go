@@ -103,7 +103,7 @@ func TestGuest_madeConcurrently(t *testing.T) {
 	group := newGroup()
 	first := version(t, group)
 	var all sync.WaitGroup
-	for range tier.Pick(t, 4, 8, 8) {
+	for range tier.Pick(t, 4, 4, 8) {
 		p := version(t, group)
 		p.guestFor = first.guestFor
 		all.Go(func() {

@@ -103,7 +103,7 @@ func TestPull_once(t *testing.T) {
 	var begun atomic.Int64
 	r := serveImage(t)
 	p := newProvider(t, docker.Options{Progress: func(docker.Progress) { begun.Add(1) }})
-	sandboxes := make([]fumehood.Sandbox, tier.Pick(t, 10, 50, 50))
+	sandboxes := make([]fumehood.Sandbox, tier.Pick(t, 10, 10, 50))
 	errs := make([]error, len(sandboxes))
 	var wg sync.WaitGroup
 	for i := range sandboxes {

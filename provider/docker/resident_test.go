@@ -333,7 +333,7 @@ for i in range(10**9):
 					t.Fatal(err)
 				}
 			}
-			for range tier.Pick(t, 3, 10, 10) {
+			for range tier.Pick(t, 3, 3, 10) {
 				again := open(t, name, hosts)
 				if got := says(t, again, "echo", "served"); got != "served\n" {
 					t.Fatalf("got %q", got)

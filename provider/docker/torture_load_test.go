@@ -113,8 +113,8 @@ func TestExec_manyCommands(t *testing.T) {
 		return
 	}
 	p := newProvider(t, docker.Options{})
-	many := tier.Pick(t, 1_500, 10_000, 100_000)
-	sandboxes := make([]fumehood.Sandbox, tier.Pick(t, 2, 16, 16))
+	many := tier.Pick(t, 1_500, 4_000, 100_000)
+	sandboxes := make([]fumehood.Sandbox, tier.Pick(t, 2, 4, 16))
 	outsides := make([]outside, len(sandboxes))
 	for i := range sandboxes {
 		sandboxes[i] = start(t, p, fumehood.Spec{Image: busybox})

@@ -87,7 +87,7 @@ func TestGuest_diesLeavesProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			known := o.settled(t, 5)
-			for i := range tier.Pick(t, 3, 6, 6) {
+			for i := range tier.Pick(t, 3, 3, 6) {
 				victims := []string{"guest", "all"}[i%2] // the guest, or the guest and its workers
 				lostOnce(t, sb, c.user, assassin, victims)
 				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"cat", "/tmp/ran"}, User: c.user, Timeout: time.Minute})

@@ -35,7 +35,7 @@ func TestTamper_worker(t *testing.T) {
 			sb := start(t, newProvider(t, unfiltered), fumehood.Spec{Image: debian, User: user})
 			o := watch(t, sb)
 			for name, script := range tampering {
-				for range tier.Pick(t, 1, 3, 3) {
+				for range tier.Pick(t, 1, 1, 3) {
 					sh(t, sb, "sleep 0 & sleep 0 & wait") // so that there are idle workers too
 					began := time.Now()
 					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Second, Grace: fumehood.NoGrace})
@@ -111,7 +111,7 @@ func TestTamper_userGuest(t *testing.T) {
 			if name == "by its own user" {
 				user = "tester"
 			}
-			for range tier.Pick(t, 2, 3, 3) {
+			for range tier.Pick(t, 2, 2, 3) {
 				proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"}, User: "tester"})
 				if err != nil {
 					t.Fatal(err)

@@ -180,7 +180,7 @@ func (o outside) settled(t *testing.T, programs int) map[hostProc]seen {
 
 func TestKill_hostileTree(t *testing.T) {
 	t.Parallel()
-	rounds := tier.Pick(t, 4, 20, 200)
+	rounds := tier.Pick(t, 4, 8, 200)
 	for _, user := range []string{"", "tester"} {
 		t.Run("as "+user, func(t *testing.T) {
 			t.Parallel()

@@ -250,7 +250,7 @@ func removeComplete(t *testing.T, p *native.Provider) {
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
-	killOwners(t, native.Options{}, tier.Pick(t, 30, 90, 300))
+	killOwners(t, native.Options{}, tier.Pick(t, 30, 45, 300))
 }
 
 // killOwners kills owners of sandboxes, in turn in each phase.
