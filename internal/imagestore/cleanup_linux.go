@@ -97,10 +97,11 @@ func (c *cleaner) decide(ctx context.Context) error {
 		folder string
 		visit  func(name string) error
 	}{
-		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layer(layersDir)}, {oldLayers, c.layer(oldLayers)}, {unfinished, c.leftover}, {locksDir, c.lock},
+		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layerOf(layersDir)},
+		{oldLayers, c.layerOf(oldLayers)}, {unfinished, c.leftover}, {locksDir, c.lock},
 	} {
 		entries, err := os.ReadDir(c.s.path(step.folder, ""))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // as oldLayers usually
+		if err != nil && !(step.folder == oldLayers && errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 		for _, e := range entries {
@@ -190,7 +191,8 @@ func (c *cleaner) danglingRef(key string) error {
 	return c.unlink(c.s.path(refsDir, key))
 }
 
-func (c *cleaner) layer(folder string) func(hex string) error {
+// layerOf returns a function that removes a layer of a folder which no image has.
+func (c *cleaner) layerOf(folder string) func(hex string) error {
 	return func(hex string) error {
 		if c.layers[hex] {
 			return nil

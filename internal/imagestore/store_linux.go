@@ -131,6 +131,25 @@ func (s *Store) write(folder, name string, content []byte) error {
 	return nil
 }
 
+// Folder makes an empty folder below the store, for an image that is made in another way. Only this process's user may
+// enter it. Others that call Folder with the same name wait until release removes it. Cleanup removes that of a killed
+// process. The name has no slash, so it is not that of a layer.
+func (s *Store) Folder(ctx context.Context, name string) (dir string, release func() error, err error) {
+	dir = s.path(unfinished, name)
+	unlock, err := s.lock(ctx, layerLock+name, false)
+	if err != nil {
+		return "", nil, s.translate(ctx, "make folder", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		unlock()
+		return "", nil, s.translate(ctx, "make folder", err)
+	}
+	return dir, func() error {
+		defer unlock()
+		return os.RemoveAll(dir)
+	}, nil
+}
+
 // The locks, or the beginnings of their names.
 const (
 	storeLock = "lock"
