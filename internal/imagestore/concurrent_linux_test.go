@@ -323,6 +323,34 @@ func TestCleanup_file(t *testing.T) {
 	checkEmpty(t, s)
 }
 
+// The folder of a living process stays, that of a killed one is removed.
+func TestStore_Folder(t *testing.T) {
+	s := newStore(t)
+	dir, release, err := s.Folder(t.Context(), "build-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(s.path(unfinished, "build-2"), 0o700), os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := s.Cleanup(t.Context(), false)
+	if err != nil || len(removed) != 1 || removed[0].ID != "build-2" {
+		t.Error(removed, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Folder(ctx, "build-1"); !errors.Is(err, fumehood.ErrCanceled) {
+		t.Error(err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Cleanup(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	checkEmpty(t, s)
+}
+
 // An image that Get has returned stays complete, whatever cleanups run.
 func TestCleanup_concurrentGet(t *testing.T) {
 	noEngine(t)

@@ -63,10 +63,11 @@ type Store struct {
 
 // The folders of a store.
 const (
-	layersDir  = "layers" // HEX of the layer's uncompressed digest: the unpacked layer
-	imagesDir  = "images" // HEX of the config's digest: the config
-	refsDir    = "refs"   // KEY of a reference: its record
-	keptDir    = "kept"   // HEX of the config's digest and of a folder's path: the path
+	layersDir  = "layers-2" // HEX of the layer's uncompressed digest: the unpacked layer. The number changes with its form
+	oldLayers  = "layers"   // those of older versions, which Cleanup removes
+	imagesDir  = "images"   // HEX of the config's digest: the config
+	refsDir    = "refs"     // KEY of a reference: its record
+	keptDir    = "kept"     // HEX of the config's digest and of a folder's path: the path
 	locksDir   = "locks"
 	unfinished = "tmp" // HEX of a layer that is unpacked; files until they are complete; what is removed
 )
@@ -128,6 +129,25 @@ func (s *Store) write(folder, name string, content []byte) error {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// Folder makes an empty folder below the store, for an image that is made in another way. Only this process's user may
+// enter it. Others that call Folder with the same name wait until release removes it. Cleanup removes that of a killed
+// process. The name has no slash, and is none of a layer.
+func (s *Store) Folder(ctx context.Context, name string) (dir string, release func() error, err error) {
+	dir = s.path(unfinished, name)
+	unlock, err := s.lock(ctx, layerLock+name, false)
+	if err != nil {
+		return "", nil, s.translate(ctx, "make folder", err)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		unlock()
+		return "", nil, s.translate(ctx, "make folder", err)
+	}
+	return dir, func() error {
+		defer unlock()
+		return os.RemoveAll(dir)
+	}, nil
 }
 
 // The locks, or the beginnings of their names.
