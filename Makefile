@@ -60,6 +60,7 @@ test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## part of test-all: all tests but those of test-all-load, at full size, with the race detector
 	@scripts/ensure-programs
 	@GO=$(GO) scripts/ensure-runsc
+	@GO=$(GO) scripts/ensure-buildkit
 	@scripts/ensure-crun
 	@scripts/ensure-engine28
 	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m -skip '$(LOAD)' ./provider/docker ./...
@@ -124,6 +125,7 @@ tidy: ## check that go.mod and go.sum are tidy, here and in tools
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 	$(GO) -C tools/runsc mod tidy -diff
+	$(GO) -C tools/buildkit mod tidy -diff
 
 names: ## check that the project's former name is gone
 	@scripts/check-names

@@ -65,6 +65,10 @@ const (
 	byCompose  = "docker compose"
 	bySDK      = "Compose SDK"
 	byPlain    = "plain copy"
+	byCrun     = "crun"
+
+	byNativeRunsc = "native runsc"
+	byDockerRunsc = "docker runsc"
 )
 
 // newContenders creates all contenders. Fumehood is the first: it is compared with the others. missing lists the ones
@@ -101,6 +105,15 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 	all = append(all, bare)
 	if bare.like, err = hardeningOf(ctx, bare.api, fumehood); err != nil {
 		return all, nil, fmt.Errorf("learn the limits of a sandbox: %w", err)
+	}
+	if crun, err := newCrun(ctx, bare.api, image); err != nil {
+		missing = append(missing, fmt.Sprintf("%s: left out: %v", byCrun, err))
+	} else {
+		all = append(all, crun)
+	}
+	gvisor, without, err := newRunsc(ctx, bare.api, image)
+	if all, missing = append(all, gvisor...), append(missing, without...); err != nil {
+		return all, nil, err
 	}
 	sdk, err := newSDK(ctx, image)
 	if err != nil {

@@ -68,7 +68,7 @@ func main() {
 
 func run(ctx context.Context, opts options) (err error) {
 	steps, shown := selectRows(slices.Concat(stepRows(), projectRows(), processRows(), sampleRows()), opts.only)
-	if len(shown) == 0 && !memoryShown(opts.only) {
+	if len(shown) == 0 && !memoryShown(opts.only) && !opts.only.MatchString(footprintRow) {
 		return fmt.Errorf("no row matches %v", opts.only)
 	}
 	contenders, missing, err := newContenders(ctx, opts.image)
@@ -108,6 +108,9 @@ func run(ctx context.Context, opts options) (err error) {
 		if python, ok := c.(*pythonContender); ok && failure == nil && memoryShown(opts.only) {
 			rep.memory, failure = python.memory(ctx)
 		}
+	}
+	if failure == nil {
+		rep.footprints, failure = footprints(ctx, contenders, opts.only)
 	}
 	if failure == nil || len(rec.samples) > 0 {
 		rep.print(os.Stdout)

@@ -31,9 +31,14 @@ func promises() []promise {
 		{row: readRow, to: byCLI, atMost: 1. / 2},
 		{row: coldStart, of: byNative, to: byEngine, atMost: 1. / 25},
 		{row: coldStart, of: byNative, atMost: 10},
+		{row: coldStart, of: byNative, to: byCrun, atMost: 1. / 3},
+		{row: coldStart, of: byNativeRunsc, to: byDockerRunsc, atMost: 1 / 1.5},
 		{row: execTrue, of: byNative, to: byFumehood, atMost: 1},
 		{row: removal, of: byNative, atMost: 2},
 		{row: samplesRow, of: byNative, to: byFumehood, atMost: 1. / 5},
+		{row: startsRow, of: byNative, to: byFumehood, atMost: 1. / 8},
+		{row: writeRow, of: byNative, to: byPlain, atMost: 1.3},
+		{row: readRow, of: byNative, to: byPlain, atMost: 1.3},
 		{row: idleProject, to: byEngine, atMost: 1.2},
 		{row: probeProject, to: bySDK, atMost: 1. / 3},
 		{row: samplesRow, to: byEngine, atMost: 1 / 0.9}, // 90 % of its throughput
@@ -91,6 +96,7 @@ type report struct {
 	shares     string // of the phases of samples; empty if none were run
 	samples    map[key][]time.Duration
 	memory     *memory // nil if it was not measured
+	footprints []footprint
 	file       string
 }
 
@@ -118,6 +124,9 @@ func (r report) print(w io.Writer) {
 	}
 	if r.memory != nil {
 		p("promise: %v", r.memory)
+	}
+	for _, f := range r.footprints {
+		p("%v", f)
 	}
 	p("samples: %s", r.file)
 }

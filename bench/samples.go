@@ -19,6 +19,9 @@ const (
 	// enough for the next sandbox to become ready.
 	warmCount = 8
 	warmRow   = "a sandbox that was started ahead"
+	// startCount is the number of sandboxes that are started startsAtOnce at once.
+	startCount   = 64
+	startsAtOnce = 8
 	// sampleRounds is the number of rounds in which the rows about samples are measured. They take long, and use many
 	// sandboxes each.
 	sampleRounds = 3
@@ -29,6 +32,9 @@ var atOnce = 2 * runtime.NumCPU()
 
 // samplesRow is an evaluation from start to end: for each sample a container, one command in it, and its removal.
 var samplesRow = fmt.Sprintf("%d samples, %d at once", sampleCount, atOnce)
+
+// startsRow is the starts alone: the removals are not measured.
+var startsRow = fmt.Sprintf("%d starts, %d at once", startCount, startsAtOnce)
 
 // sampler is implemented by boxes whose contender can run samples, each in a separate container.
 type sampler interface {
@@ -43,6 +49,13 @@ func sampleRows() []row {
 				return 0, s.samples(ctx)
 			}
 			return 0, errNotMeasured
+		}},
+		{name: startsRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
+			ours, ok := b.(oursBox)
+			if !ok || ours.of.called == byStream {
+				return 0, errNotMeasured
+			}
+			return ours.of.starts(ctx)
 		}},
 		{name: warmRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
 			ours, ok := b.(oursBox)
@@ -66,6 +79,25 @@ func (b oursBox) samples(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// starts returns how long the starts of startsRow take.
+func (o *oursContender) starts(ctx context.Context) (took time.Duration, err error) {
+	started := make(chan fumehood.Sandbox, startCount)
+	begin := time.Now()
+	err = crowdOf(startsAtOnce, startCount, func() error {
+		sb, err := o.sandbox(ctx)
+		if err == nil {
+			started <- sb
+		}
+		return err
+	})
+	took = time.Since(begin)
+	close(started)
+	for sb := range started {
+		err = errors.Join(err, sb.Close(ctx))
+	}
+	return took, err
 }
 
 // shares returns the share of each phase in the time of all samples, or "" if none were run.

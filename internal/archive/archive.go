@@ -124,13 +124,17 @@ func OpenRegular(file string) (*os.File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "open", Path: file, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(file, os.O_RDONLY|NonBlock, 0) // something else may be there by now
+	return Regular(os.OpenFile(file, os.O_RDONLY|NonBlock, 0)) // something else may be there by now
+}
+
+// Regular returns a file that was opened with NonBlock, unless it is not a regular file.
+func Regular(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err = f.Stat()
+	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: file, Err: ErrNotRegular}
+		err = &fs.PathError{Op: "open", Path: f.Name(), Err: ErrNotRegular}
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

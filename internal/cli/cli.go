@@ -194,7 +194,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.SetOut(a.Out) // before the completion command is created, which reads it at once
 	root.SetErr(a.Err)
 	root.PersistentFlags().StringVar(&a.provider, "provider", auto, "the `provider` of sandboxes: docker; native, which needs no daemon, on Linux; local, which runs host processes without isolation; or auto, which is docker if an Engine answers, else native")
-	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, instead of warning")
+	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, also for builds of the native provider, instead of warning")
 	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a sandbox: guest, or engine, which trusts nothing in the sandbox but is slower and cannot do everything (default guest)")
 	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes without one, and the base of builtin images")
 	root.PersistentFlags().StringVar(&a.logFormat, "log-format", logText, "the `format` of messages on standard error: text, or json with an object per line")

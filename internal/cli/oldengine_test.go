@@ -2,34 +2,69 @@ package cli
 
 import (
 	"bytes"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // oldEngine starts an Engine that reports an old version and does nothing else. It returns its address.
 func oldEngine(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Api-Version", "1.41")
-		w.Header().Set("Content-Type", "application/json")
-		text := `{"message": "this Engine does nothing"}`
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/_ping"):
-			text = "OK"
-		case strings.HasSuffix(r.URL.Path, "/version"):
-			text = `{"Version": "20.10.24", "ApiVersion": "1.41", "Os": "linux", "Arch": "amd64"}`
-		default:
-			w.WriteHeader(http.StatusBadRequest)
-		}
-		_, _ = w.Write([]byte(text))
-	}))
+	s := httptest.NewServer(oldVersion)
 	t.Cleanup(s.Close)
 	return "tcp://" + s.Listener.Addr().String()
+}
+
+var oldVersion = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Api-Version", "1.41")
+	w.Header().Set("Content-Type", "application/json")
+	text := `{"message": "this Engine does nothing"}`
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/_ping"):
+		text = "OK"
+	case strings.HasSuffix(r.URL.Path, "/version"):
+		text = `{"Version": "20.10.24", "ApiVersion": "1.41", "Os": "linux", "Arch": "amd64"}`
+	default:
+		w.WriteHeader(http.StatusBadRequest)
+	}
+	_, _ = w.Write([]byte(text))
+})
+
+// The native provider's builds need an Engine too.
+func TestOldEngine_strictBuild(t *testing.T) {
+	t.Parallel()
+	if err := native.Supported(); err != nil {
+		t.Skip(err)
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: oldVersion, ReadHeaderTimeout: time.Minute}}
+	s.Start()
+	t.Cleanup(s.Close)
+	first, dir := program(t)
+	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, strict := range []bool{false, true} {
+		cmd := exec.CommandContext(t.Context(), "fumehood", "run", "--provider", "native", "--strict-prereqs="+strconv.FormatBool(strict), "-f", "Dockerfile", "--", "true")
+		cmd.Env, cmd.Dir = append(first.Env, "DOCKER_HOST=unix://"+socket, "DOCKER_CONTEXT="), dir
+		text, _ := cmd.CombinedOutput() // it fails: this Engine does nothing
+		if strings.Contains(string(text), "built with a Docker Engine: check prerequisites: Docker Engine 20.10.24 is older") != strict {
+			t.Errorf("strict %t: %s", strict, text)
+		}
+	}
 }
 
 func TestOldEngine_warning(t *testing.T) {

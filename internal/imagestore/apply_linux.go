@@ -48,8 +48,7 @@ func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budge
 	if a.oneOwner {
 		opts = append(opts, archive.WithNoSameOwner())
 	}
-	_, err := archive.Apply(ctx, dir, layer, opts...)
-	if err != nil {
+	if _, err := archive.Apply(ctx, dir, layer, opts...); err != nil {
 		return err
 	}
 	if len(a.devices) > 0 {
@@ -70,6 +69,7 @@ type applier struct {
 // accept checks an entry, and removes from it what is not unpacked. It is false for entries that are left out. Names
 // are clean.
 func (a *applier) accept(h *tar.Header) (bool, error) {
+	const maxID = 1<<32 - 2 // -1 would leave the owner as it is
 	if err := a.budget.entry(len(h.Name)+len(h.Linkname), h.Size); err != nil {
 		return false, err
 	}
@@ -77,8 +77,8 @@ func (a *applier) accept(h *tar.Header) (bool, error) {
 	if h.Name == ".." || strings.HasPrefix(h.Name, "../") {
 		return false, fmt.Errorf("entry %q is outside of the layer", h.Name)
 	}
-	if err := checkOwner(h); err != nil {
-		return false, err
+	if min(h.Uid, h.Gid) < 0 || max(int64(h.Uid), int64(h.Gid)) > maxID {
+		return false, fmt.Errorf("entry %q has the owner %d:%d", h.Name, h.Uid, h.Gid)
 	}
 	if err := keepAttrs(h); err != nil {
 		return false, err
@@ -133,15 +133,6 @@ func (a *applier) acceptType(h *tar.Header) (bool, error) {
 	return false, fmt.Errorf("entry %q has the unknown type %q", h.Name, h.Typeflag)
 }
 
-// checkOwner rejects ids that the kernel does not have. -1 would leave the owner as it is.
-func checkOwner(h *tar.Header) error {
-	const most = 1<<32 - 2
-	if h.Uid < 0 || int64(h.Uid) > most || h.Gid < 0 || int64(h.Gid) > most {
-		return fmt.Errorf("entry %q has the owner %d:%d", h.Name, h.Uid, h.Gid)
-	}
-	return nil
-}
-
 // keepAttrs removes all records of an entry but the extended attributes that a layer may set: capabilities, and those
 // of users, except overlayfs's. Only files and folders can have attributes of users.
 func keepAttrs(h *tar.Header) error {
@@ -154,9 +145,7 @@ func keepAttrs(h *tar.Header) error {
 			continue
 		}
 		if total += len(attr) + len(value) + attrOverhead; total > maxAttrs {
-			return &fumehood.Error{
-				Class: fumehood.ErrLimit, Err: fmt.Errorf("entry %.200q has more than %d bytes of extended attributes", h.Name, maxAttrs),
-			}
+			return fail(fumehood.ErrLimit, "", "entry %.200q has more than %d bytes of extended attributes", h.Name, maxAttrs)
 		}
 		if kept == nil {
 			kept = map[string]string{}
@@ -219,10 +208,8 @@ func (a *applier) setOpaque(dir string) error {
 // whiteoutError returns the error of a system call that made a whiteout or an opaque folder.
 func whiteoutError(file string, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) {
-		return &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("no whiteouts in the file system of %s: %w", filepath.Dir(file), err),
-			Hint: "run as root, with XDG_CACHE_HOME on ext4, XFS, Btrfs or tmpfs",
-		}
+		hint := "run as root, with XDG_CACHE_HOME on ext4, XFS, Btrfs or tmpfs"
+		return fail(fumehood.ErrUnsupported, hint, "no whiteouts in the file system of %s: %w", filepath.Dir(file), err)
 	}
 	return err
 }
@@ -241,21 +228,5 @@ func (a *applier) finish() error {
 			return err
 		}
 	}
-	return errors.Join(
-		os.Chmod(a.dir, a.root.FileInfo().Mode()),
-		os.Chtimes(a.dir, mtime, mtime),
-	)
-}
-
-// syncAll writes all changes of the file system that has a folder to its disk.
-func syncAll(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return os.NewSyscallError("syncfs", err)
-	}
-	return nil
+	return errors.Join(os.Chmod(a.dir, a.root.FileInfo().Mode()), os.Chtimes(a.dir, mtime, mtime))
 }

@@ -303,21 +303,50 @@ func TestCleanup_refs(t *testing.T) {
 // A file that a killed process left is removed. One that is being written is not.
 func TestCleanup_file(t *testing.T) {
 	s := newStore(t)
-	f, release, err := s.create(t.Context())
+	release, err := s.lock(t.Context(), storeLock, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if _, err := f.WriteString("abc"); err != nil {
+	if err := os.WriteFile(s.path(unfinished, "file-1"), []byte("abc"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := s.Cleanup(t.Context(), false); err != nil || len(removed) > 0 {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if removed, err := s.Cleanup(ctx, false); !errors.Is(err, fumehood.ErrCanceled) || len(removed) > 0 {
 		t.Error(removed, err)
 	}
 	release()
 	removed, err := s.Cleanup(t.Context(), false)
 	if err != nil || len(removed) != 1 || removed[0].Kind != KindUnfinished || removed[0].Size != 3 {
 		t.Error(removed, err)
+	}
+	checkEmpty(t, s)
+}
+
+// The folder of a living process stays, that of a killed one is removed.
+func TestStore_Folder(t *testing.T) {
+	s := newStore(t)
+	dir, release, err := s.Folder(t.Context(), "build-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(s.path(unfinished, "build-2"), 0o700), os.WriteFile(filepath.Join(dir, "f"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	removed, err := s.Cleanup(t.Context(), false)
+	if err != nil || len(removed) != 1 || removed[0].ID != "build-2" {
+		t.Error(removed, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := s.Folder(ctx, "build-1"); !errors.Is(err, fumehood.ErrCanceled) {
+		t.Error(err)
+	}
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Cleanup(t.Context(), false); err != nil {
+		t.Error(err)
 	}
 	checkEmpty(t, s)
 }

@@ -17,7 +17,7 @@ func TestImageBuild_scope(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &imageBuild{
-			text: text, dockerfile: d, buildKit: buildKit,
+			dockerfile: compose.Dockerfile{Dockerfile: d, Text: text}, buildKit: buildKit,
 			source: compose.Source{Project: project, Build: &compose.Build{Context: "/context", Args: map[string]string{"A": "b"}}},
 		}
 	}

@@ -40,10 +40,10 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 		err = missingImages(missing, "pull or build them, or leave out pull_policy: never and x-local")
 	}
 	if err == nil && !opts.Prebuilt {
-		err = limited(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.pullAll(ctx, plan) })
+		err = compose.Limited(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.pullAll(ctx, plan) })
 	}
 	if err == nil {
-		err = limited(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
+		err = compose.Limited(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
 	}
 	if err == nil {
 		for _, n := range plan.builds {
@@ -99,28 +99,6 @@ func (p *Provider) findID(ctx context.Context, service, id string) (engine.Image
 
 // atOnce is how many images of a project are pulled, or built, at once.
 const atOnce = 8
-
-// phaseTimeout bounds all pulls, and all builds, of a project that sets no timeout.
-const phaseTimeout = time.Hour
-
-// limited runs a phase of a start with a time limit. If the limit ended the phase, the error names it.
-func limited(ctx context.Context, phase string, limit time.Duration, f func(context.Context) error) error {
-	limit = cmp.Or(limit, phaseTimeout)
-	begun := time.Now()
-	late := errors.New("late")
-	bounded, cancel := context.WithTimeoutCause(ctx, limit, late)
-	defer cancel()
-	err := f(bounded)
-	if err == nil || !errors.Is(context.Cause(bounded), late) {
-		return err
-	}
-	e := &fumehood.Error{Op: phase + " images", Class: fumehood.ErrLimit, Err: fmt.Errorf("not done within the limit of %s, after %s", limit, time.Since(begun).Round(time.Second))}
-	var known *fumehood.Error
-	if errors.As(err, &known) {
-		e.Op, e.Service = known.Op, known.Service
-	}
-	return e
-}
 
 // imagePlan describes where the images of a project come from.
 type imagePlan struct {

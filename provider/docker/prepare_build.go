@@ -28,16 +28,10 @@ type imageBuild struct {
 	source     compose.Source
 	names      []string // the project's names for the image; the daemon only has one derived from the content
 	ours       bool     // a built-in image, which the daemon also has under its own name
-	text       string   // the Dockerfile's content
-	path       string   // the Dockerfile's path in the context
-	added      bool     // the Dockerfile is inline or outside the context's folder, and is added to the context
-	dockerfile buildcontext.Dockerfile
+	dockerfile compose.Dockerfile
 	buildKit   bool
 	on         map[string]*node // base images by reference; nil until they are planned
 }
-
-// addedDockerfile is the path in the context of a Dockerfile that is added to it.
-const addedDockerfile = ".fumehood.Dockerfile"
 
 // newImageBuild reads a build's Dockerfile.
 func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
@@ -54,17 +48,14 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 			b.names = append(b.names, tag)
 		}
 	}
-	err := b.read()
-	if err != nil {
+	var err error
+	if b.dockerfile, err = s.ReadDockerfile("linux/" + p.server.Arch); err != nil {
 		return nil, err
-	}
-	if b.dockerfile, err = buildcontext.Parse(b.text, p.argsOf(s)); err != nil {
-		return nil, &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
 	if err = p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
 		return nil, err
 	}
-	b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder)
+	b.buildKit, err = builderFor(b.dockerfile.Dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder)
 	return b, err
 }
 
@@ -78,44 +69,6 @@ func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
 		return nil
 	}
 	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
-}
-
-// read reads the Dockerfile and determines its path in the context.
-func (b *imageBuild) read() (err error) {
-	build := b.source.Build
-	b.path, b.added = addedDockerfile, true
-	if build.Inline != "" {
-		b.text = build.Inline
-		return nil
-	}
-	dockerfile := build.Dockerfile
-	if !filepath.IsAbs(dockerfile) {
-		dockerfile = filepath.Join(build.Context, dockerfile)
-	}
-	if rel, err := filepath.Rel(build.Context, dockerfile); err == nil && filepath.IsLocal(rel) {
-		b.path, b.added = filepath.ToSlash(rel), false
-		b.text, err = buildcontext.ReadDockerfile(build.Context, rel)
-		return err
-	}
-	b.text, err = buildcontext.ReadDockerfile(filepath.Dir(dockerfile), filepath.Base(dockerfile))
-	return err
-}
-
-// argsOf returns the arguments of a build, including those that the builder predefines.
-func (p *Provider) argsOf(s compose.Source) map[string]string {
-	host := "linux/" + p.server.Arch
-	target := s.Platform
-	if target == "" {
-		target = host
-	}
-	args := map[string]string{}
-	for prefix, platform := range map[string]string{"BUILD": host, "TARGET": target} {
-		system, rest, _ := strings.Cut(platform, "/")
-		arch, variant, _ := strings.Cut(rest, "/")
-		maps.Copy(args, map[string]string{prefix + "PLATFORM": platform, prefix + "OS": system, prefix + "ARCH": arch, prefix + "VARIANT": variant})
-	}
-	maps.Copy(args, s.Build.Args)
-	return args
 }
 
 // heredocEngine is the first Engine version whose BuildKit supports heredocs.
@@ -158,11 +111,6 @@ const buildRecipe = 1
 // builders, a new value does not cause a new build.
 func (b *imageBuild) inputs(bases map[string]string, context string) string {
 	build := b.source.Build
-	var secrets []string
-	for _, s := range build.Secrets {
-		secrets = append(secrets, s.ID)
-	}
-	slices.Sort(secrets)
 	return buildcontext.HashOf(struct {
 		Recipe                    int
 		Bases                     map[string]string
@@ -174,8 +122,8 @@ func (b *imageBuild) inputs(bases map[string]string, context string) string {
 		ShmSize                   int64
 		Scope                     string `json:",omitempty"`
 	}{
-		buildRecipe, bases, context, b.text, build.Args, build.Labels, build.Target, build.Network, b.source.Platform,
-		build.ExtraHosts, secrets, build.Ulimits, build.ShmSize, b.scope(),
+		buildRecipe, bases, context, b.dockerfile.Text, build.Args, build.Labels, build.Target, build.Network, b.source.Platform,
+		build.ExtraHosts, build.SecretIDs(), build.Ulimits, build.ShmSize, b.scope(),
 	})
 }
 
@@ -228,7 +176,7 @@ func (p *Provider) build(ctx context.Context, b *imageBuild, prebuilt bool) (pre
 }
 
 func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[string]string, prebuilt bool) (prepared, error) {
-	tree, err := b.context(ctx)
+	tree, err := b.source.BuildContext(ctx, b.dockerfile)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -252,18 +200,6 @@ func (p *Provider) ensureBuilt(ctx context.Context, b *imageBuild, bases map[str
 		err = &fumehood.Error{Op: "build image", Class: fumehood.ErrInfrastructure, Err: errors.New("image missing after a successful build")}
 	}
 	return image, err
-}
-
-// context reads the build's folder, if it has one.
-func (b *imageBuild) context(ctx context.Context) (*buildcontext.Tree, error) {
-	dir, dockerfile := b.source.Build.Context, b.path
-	if dir == "" {
-		return buildcontext.Folder(""), nil
-	}
-	if b.added {
-		dockerfile = ""
-	}
-	return buildcontext.Context(ctx, dir, dockerfile, buildcontext.Options{AnyLinks: true, Exclude: b.source.Exclude})
 }
 
 // findBuilt looks up the image of the inputs. The result has no ID if the image does not exist. A built-in image that
@@ -312,7 +248,7 @@ func (b *imageBuild) tags(inputs string) []string {
 func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, tree *buildcontext.Tree) error {
 	of := b.source.Build
 	build := engine.Build{
-		Tags: b.tags(inputs), Dockerfile: b.path, Args: of.Args, Network: of.Network, Target: of.Target,
+		Tags: b.tags(inputs), Dockerfile: b.dockerfile.Path, Args: of.Args, Network: of.Network, Target: of.Target,
 		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
 		BuildKit: b.buildKit, Secrets: map[string][]byte{},
 		Mask: func(text string) string { return compose.Mask(b.source.HostEnv, text) },
@@ -332,8 +268,8 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		build.Secrets[s.ID] = content
 	}
 	dockerfile := ""
-	if b.added {
-		dockerfile = b.text
+	if b.dockerfile.Added {
+		dockerfile = b.dockerfile.Text
 	}
 	names := map[string]string{} // base images that were built here have another name in the daemon
 	for ref, on := range b.on {
@@ -346,7 +282,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		if dockerfile, err = b.dockerfile.Renamed(names); err != nil {
 			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrFile, Err: err}
 		}
-		build.Dockerfile = addedDockerfile
+		build.Dockerfile = compose.AddedDockerfile
 	}
 	return buildcontext.Send(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree}, func(content io.Reader) error {
 		build.Context = content

@@ -603,7 +603,7 @@ func TestPrepare_platform(t *testing.T) {
 
 func TestImageBuild_inputs(t *testing.T) {
 	of := func(change func(*imageBuild)) string {
-		b := &imageBuild{text: "FROM a", source: compose.Source{Build: &compose.Build{Args: map[string]string{"A": "1"}}}}
+		b := &imageBuild{dockerfile: compose.Dockerfile{Text: "FROM a"}, source: compose.Source{Build: &compose.Build{Args: map[string]string{"A": "1"}}}}
 		if change != nil {
 			change(b)
 		}
@@ -623,7 +623,7 @@ func TestImageBuild_inputs(t *testing.T) {
 	}
 	seen := map[string]string{plain: "nothing"}
 	for name, change := range map[string]func(*imageBuild){
-		"the Dockerfile": func(b *imageBuild) { b.text = "FROM a\nRUN x" },
+		"the Dockerfile": func(b *imageBuild) { b.dockerfile.Text = "FROM a\nRUN x" },
 		"an argument":    func(b *imageBuild) { b.source.Build.Args = maps.Clone(map[string]string{"A": "2"}) },
 		"the stage":      func(b *imageBuild) { b.source.Build.Target = "x" },
 		"the network":    func(b *imageBuild) { b.source.Build.Network = "none" },

@@ -8,13 +8,20 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildkit"
 	"github.com/fumehood/fumehood/provider"
 )
 
 var _ provider.ImageBuilder = (*Provider)(nil)
 
-// builder returns what builds images. It is opened once.
-func (p *Provider) builder(ctx context.Context) (Builder, error) {
+// preparer is what builds the images of a spec's Dockerfile or Compose project: a Builder, or a buildKit.
+type preparer interface {
+	Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error)
+	Close(ctx context.Context) error
+}
+
+// builder returns what builds images: that of the options, or else BuildKit. It is opened once.
+func (p *Provider) builder(ctx context.Context) (preparer, error) {
 	p.building.Lock()
 	defer p.building.Unlock()
 	if p.life.Err() != nil {
@@ -23,23 +30,51 @@ func (p *Provider) builder(ctx context.Context) (Builder, error) {
 	if p.built != nil {
 		return p.built, nil
 	}
-	err := errors.New("none was given to the provider")
+	err := errors.New("no Docker Engine was given to the provider")
 	if p.opts.Builder != nil {
-		p.built, err = p.opts.Builder(ctx)
+		var b Builder
+		if b, err = p.opts.Builder(ctx); err == nil {
+			p.built = b
+			return b, nil
+		}
 	}
+	client, kerr := buildkit.Find(ctx)
 	switch {
-	case err == nil:
-		return p.built, nil
 	case ctx.Err() != nil:
 		return nil, err
+	case kerr != nil:
+		return nil, noBuilder(err, kerr)
 	}
-	p.built = nil
-	if e, ok := errors.AsType[*fumehood.Error](err); ok { // its hint does not apply
-		err = &fumehood.Error{Op: e.Op, Err: e.Err}
+	p.built = &buildKit{p, client}
+	return p.built, nil
+}
+
+// noBuilder returns the error of a provider that cannot build, because of a Docker Engine's and BuildKit's.
+func noBuilder(engine, buildKit error) error {
+	for _, err := range []*error{&engine, &buildKit} {
+		if e, ok := errors.AsType[*fumehood.Error](*err); ok { // its hint does not apply
+			*err = &fumehood.Error{Op: e.Op, Err: e.Err}
+		}
+	}
+	return &fumehood.Error{
+		Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("images are built with a Docker Engine or BuildKit: %w; %w", engine, buildKit),
+		Hint: "start a Docker Engine or buildkitd here, or build the image elsewhere and use its file: docker-archive:FILE, oci-archive:FILE, oci:FOLDER",
+	}
+}
+
+// imageBuilder returns the builder of images of environments. BuildKit alone builds none: it finds base images by name
+// only.
+func (p *Provider) imageBuilder(ctx context.Context) (provider.ImageBuilder, error) {
+	b, err := p.builder(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if b, ok := b.(provider.ImageBuilder); ok {
+		return b, nil
 	}
 	return nil, &fumehood.Error{
-		Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("images are built with a Docker Engine: %w", err),
-		Hint: "start a Docker Engine here, or build the image elsewhere and use its file: docker-archive:FILE, oci-archive:FILE, oci:FOLDER",
+		Op: "build image", Class: fumehood.ErrUnsupported, Err: errors.New("environments are built with a Docker Engine, not with BuildKit alone"),
+		Hint: "start a Docker Engine here, or put everything into a Dockerfile",
 	}
 }
 
@@ -82,7 +117,7 @@ func (p *Provider) withoutDockerfile(ctx context.Context, spec fumehood.Spec, op
 
 // FindImage describes an image of the builder; false if it has none of that name.
 func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, bool, error) {
-	b, err := p.builder(ctx)
+	b, err := p.imageBuilder(ctx)
 	if err != nil {
 		return provider.Image{}, false, err
 	}
@@ -91,7 +126,7 @@ func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, b
 
 // PullImage describes an image of the builder, which pulls it if it has none of that name.
 func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, error) {
-	b, err := p.builder(ctx)
+	b, err := p.imageBuilder(ctx)
 	if err != nil {
 		return provider.Image{}, err
 	}
@@ -100,7 +135,7 @@ func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, e
 
 // BuildImage builds an image. Sandboxes can use its ID.
 func (p *Provider) BuildImage(ctx context.Context, build provider.ImageBuild) (string, error) {
-	b, err := p.builder(ctx)
+	b, err := p.imageBuilder(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -109,7 +144,7 @@ func (p *Provider) BuildImage(ctx context.Context, build provider.ImageBuild) (s
 
 // Images lists the images that the builder has built.
 func (p *Provider) Images(ctx context.Context) ([]provider.Image, error) {
-	b, err := p.builder(ctx)
+	b, err := p.imageBuilder(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +153,7 @@ func (p *Provider) Images(ctx context.Context) ([]provider.Image, error) {
 
 // RemoveImage removes an image that the builder has built.
 func (p *Provider) RemoveImage(ctx context.Context, image provider.Image) error {
-	b, err := p.builder(ctx)
+	b, err := p.imageBuilder(ctx)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 }
 
 // image returns the image of the service. An image that the project builds is built by the provider's builder.
-func (j *project) image(ctx context.Context, opts provider.PrepareOptions) (*imagestore.Image, error) {
+func (j *project) image(ctx context.Context, opts provider.PrepareOptions) (img *imagestore.Image, err error) {
 	if j.spec.Images != nil {
 		return j.p.store.Find(ctx, j.spec.Images[j.source.Service])
 	}
@@ -50,7 +50,11 @@ func (j *project) image(ctx context.Context, opts provider.PrepareOptions) (*ima
 		if j.spec.Compose.Prebuilt || j.source.Pull == compose.PullNever {
 			return j.p.store.Find(ctx, j.source.Image)
 		}
-		return j.p.store.Get(ctx, j.source.Image)
+		err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
+			img, err = j.p.store.Get(ctx, j.source.Image)
+			return err
+		})
+		return img, err
 	}
 	b, err := j.p.builder(ctx)
 	if err != nil {

@@ -4,13 +4,17 @@ package native_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
@@ -114,4 +118,16 @@ func TestProvider_Prepare_compose(t *testing.T) {
 	if prepared, err := p.ImageKey(t.Context(), spec); err != nil || prepared == "" {
 		t.Errorf("key %q of the prepared image, error %v", prepared, err)
 	}
+}
+
+// A registry that does not answer ends the start after PullTimeout.
+func TestProvider_Start_pullTimeout(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(silent.Close)
+	spec := fumehood.Spec{Compose: composeFile(t, strings.ReplaceAll(waiting, busybox, silent.Listener.Addr().String()+"/missing"))}
+	spec.Compose.PullTimeout = 100 * time.Millisecond
+	_, err := p.Start(t.Context(), spec)
+	conformance.WantError(t, err, fumehood.ErrLimit)
 }

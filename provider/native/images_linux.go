@@ -36,15 +36,8 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (*imagestore.I
 	return p.store.Get(ctx, p.imageOf(spec))
 }
 
-// ImageKey returns the reference of the spec's image, or the builder's key.
+// ImageKey returns the reference of the spec's image, or a hash of where the image of its project comes from.
 func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
-	if hasDockerfile(spec) {
-		b, err := p.builder(ctx)
-		if err != nil {
-			return "", err
-		}
-		return b.ImageKey(ctx, spec)
-	}
 	if err := p.supported(spec); err != nil {
 		return "", err
 	}

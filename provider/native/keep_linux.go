@@ -149,8 +149,8 @@ var _ provider.Reattacher = (*service)(nil)
 // starting another one.
 func (s *service) killAll(ctx context.Context) error {
 	for {
-		if err := s.freeze(cgroups.Frozen); err != nil {
-			return errors.Join(err, s.freeze(cgroups.Thawed))
+		if err := s.freeze(ctx, cgroups.Frozen); err != nil {
+			return errors.Join(err, s.freeze(ctx, cgroups.Thawed))
 		}
 		pids, err := s.cgroup.processes()
 		left := 0
@@ -160,7 +160,7 @@ func (s *service) killAll(ctx context.Context) error {
 				_ = unix.Kill(pid, unix.SIGKILL) // a suspended process does not end
 			}
 		}
-		if err := errors.Join(err, s.freeze(cgroups.Thawed)); err != nil || left == 0 {
+		if err := errors.Join(err, s.freeze(ctx, cgroups.Thawed)); err != nil || left == 0 {
 			return err
 		}
 		select {

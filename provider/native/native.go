@@ -63,8 +63,8 @@ type Options struct {
 	// reaper either. Without a reaper, the next process that starts a sandbox removes them, or Cleanup does.
 	NoReaper bool
 	// Builder returns what builds images: a docker.Provider, whose Engine must be on a unix socket of this machine. It is
-	// called when the first Dockerfile must be built; the provider closes the result. Nil means that Dockerfiles are an
-	// ErrUnsupported.
+	// called when the first Dockerfile must be built; the provider closes the result. If it is nil or fails, BuildKit
+	// builds Dockerfiles, by the program buildctl. Without either, they are an ErrUnsupported.
 	Builder func(ctx context.Context) (Builder, error)
 	// Logger receives warnings and what weakens the isolation. Nil disables logging.
 	Logger *slog.Logger

@@ -38,7 +38,7 @@ type Provider struct {
 	unlimited sync.Once // logs that limits are not enforced
 
 	building sync.Mutex
-	built    Builder // nil until an image is built
+	built    preparer // nil until an image is built
 
 	life     context.Context // ends at Close
 	end      context.CancelFunc

@@ -7,10 +7,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
@@ -66,18 +70,33 @@ func (sb *sandbox) Check(ctx context.Context) error {
 }
 
 // Freeze suspends all processes.
-func (sb *sandbox) Freeze(context.Context) (func(context.Context) error, error) {
-	set := func(state cgroups.FreezerState) error {
+func (sb *sandbox) Freeze(ctx context.Context) (func(context.Context) error, error) {
+	set := func(ctx context.Context, state cgroups.FreezerState) error {
 		var errs []error
 		for _, s := range sb.services {
-			errs = append(errs, s.freeze(state))
+			errs = append(errs, s.freeze(ctx, state))
 		}
 		return errors.Join(errs...)
 	}
-	if err := set(cgroups.Frozen); err != nil {
-		return nil, errors.Join(err, set(cgroups.Thawed))
+	if err := set(ctx, cgroups.Frozen); err != nil {
+		return nil, errors.Join(err, set(ctx, cgroups.Thawed))
 	}
-	return func(context.Context) error { return set(cgroups.Thawed) }, nil
+	return func(ctx context.Context) error { return set(ctx, cgroups.Thawed) }, nil
+}
+
+// lockWithin bounds the wait for another process, which normally takes some milliseconds but may be suspended.
+const lockWithin = 10 * time.Second
+
+// lockFreezer takes the lock of freezing, resuming, and having a thread in the control groups, which would be frozen too. All
+// processes that use the sandbox share the lock.
+func (sb *sandbox) lockFreezer(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockWithin) // resuming must not fail
+	defer cancel()
+	l := flock.New(filepath.Join(sb.folder, "freezer.lock"))
+	if _, err := l.TryLockContext(ctx, time.Millisecond); err != nil {
+		return nil, fmt.Errorf("wait for other processes: %w", err)
+	}
+	return func() { _ = l.Unlock() }, nil
 }
 
 // cgroupName returns the name of the control group of the sandbox with a folder. Cleanup finds it by the folder.

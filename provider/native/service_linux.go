@@ -47,8 +47,6 @@ type service struct {
 	before   int          // the number of out-of-memory kills before this process has opened the sandbox
 	deaf     error        // why other processes cannot connect to the guest
 
-	freezing sync.Mutex // held while the service is being frozen, and while a thread of this process is in its groups
-
 	mu     sync.Mutex
 	closed bool
 	joined []*process // guests of other users
@@ -248,7 +246,7 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 	if s.config.UserNamespace {
 		mode = "enter-user"
 	}
-	p, err := s.launchIn(mode)
+	p, err := s.launchIn(ctx, mode)
 	if err == nil {
 		s.joined = append(slices.DeleteFunc(s.joined, (*process).over), p)
 	}
@@ -268,9 +266,12 @@ func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
 }
 
 // launchIn starts what brings a guest into the sandbox. A frozen sandbox would freeze the thread that does it.
-func (s *service) launchIn(mode string) (*process, error) {
-	s.freezing.Lock()
-	defer s.freezing.Unlock()
+func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
+	release, err := s.sb.lockFreezer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	switch {
 	case s.frozen.Load() || s.sb.kept.Load() && s.cgroup.frozen():
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is paused")}
@@ -286,12 +287,15 @@ func (s *service) ending(ctx context.Context) bool {
 }
 
 // freeze suspends all processes, or resumes them.
-func (s *service) freeze(state cgroups.FreezerState) error {
+func (s *service) freeze(ctx context.Context, state cgroups.FreezerState) error {
 	if !s.cgroup.has("freezer") {
 		return errNoFreezer
 	}
-	s.freezing.Lock()
-	defer s.freezing.Unlock()
+	release, err := s.sb.lockFreezer(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := s.cgroup.Freeze(state); err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -256,6 +257,45 @@ func TestSandbox_Freeze(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A process that starts guests in a sandbox is not frozen with it by another process.
+func TestSandbox_Freeze_joining(t *testing.T) {
+	t.Parallel()
+	d := newStateDir(t)
+	p := d.keeper(t)
+	name := keep(t, p, fumehood.Spec{Image: busybox}).Info().Name
+	freezer, joiner := d.open(t, name), d.open(t, name)
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		for uid := range tier.Pick(t, 10, 20, 200) { // each starts a guest, or finds the sandbox paused
+			_, _ = joiner.As(strconv.Itoa(1000+uid)).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+		}
+	}()
+	for done := false; !done; {
+		thaw, err := freezer.Freeze(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		threads, err := filepath.Glob("/proc/self/task/*/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, thread := range threads {
+			if text, _ := os.ReadFile(thread); strings.Contains(string(text), "/"+name+"-") { // the thread may have ended
+				t.Errorf("a thread of this process is frozen:\n%s", text)
+			}
+		}
+		if err := thaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-joined:
+			done = true
+		case <-time.After(time.Millisecond): // somebody else may run
+		}
 	}
 }
 

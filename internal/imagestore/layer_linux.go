@@ -6,37 +6,31 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 )
 
-// layer makes the store have a layer.
+// layer makes the store have a layer of an image that is recorded and open.
 func (s *Store) layer(ctx context.Context, r reference, diff v1.Hash, from blob, b *budget) error {
-	release, err := s.lock(ctx, layerLock+diff.Hex, true)
+	if has, err := s.exists(diff); has || err != nil {
+		return err
+	}
+	release, err := s.lock(ctx, layerLock+diff.Hex, false)
 	if err != nil {
 		return err
 	}
-	has, err := s.exists(diff)
-	release()
-	if has || err != nil {
-		return err
-	}
-	if release, err = s.lock(ctx, layerLock+diff.Hex, false); err != nil {
-		return err
-	}
 	defer release()
-	if has, err := s.exists(diff); has || err != nil {
+	if has, err := s.exists(diff); has || err != nil { // another one has unpacked it
 		return err
 	}
 	for try := 1; ; try++ {
 		err = s.unpack(ctx, r, diff, from, b)
-		var broken interrupted
-		if try >= from.tries || !errors.As(err, &broken) || ctx.Err() != nil {
+		if _, broken := errors.AsType[interrupted](err); try >= from.tries || !broken || ctx.Err() != nil {
 			return err
 		}
 		s.opts.Logger.Warn("layer interrupted: fetching it again", "image", r.text, "layer", diff, "error", err)
@@ -44,7 +38,7 @@ func (s *Store) layer(ctx context.Context, r reference, diff v1.Hash, from blob,
 }
 
 // unpack unpacks a layer, whose lock the caller has.
-func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob, b *budget) (err error) {
+func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob, b *budget) error {
 	dir := s.path(unfinished, diff.Hex)
 	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
 		return err
@@ -52,64 +46,59 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
-		}
-	}()
+	if err := s.unpackInto(ctx, r, diff, from, b, dir); err != nil {
+		return errors.Join(layerError(diff, err), os.RemoveAll(dir))
+	}
+	if err := os.Rename(dir, s.path(layersDir, diff.Hex)); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	s.opts.Progress(Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})
+	return nil
+}
+
+// unpackInto unpacks a layer into a folder and checks its digest.
+func (s *Store) unpackInto(ctx context.Context, r reference, diff v1.Hash, from blob, b *budget, dir string) error {
 	source, err := from.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	step := Progress{Image: r.text, Layer: short(diff), Status: "Unpacking", Total: from.size}
-	plain, err := decompress(&meter{ctx: ctx, r: source, report: s.reporter(step)})
+	if file, ok := source.(member); ok {
+		step.Total = file.Size()
+	}
+	plain, err := decompress(&meter{ctx: ctx, r: source, source: true, seen: s.reporter(step)})
 	if err != nil {
-		return layerError(diff, err)
+		return err
 	}
 	defer plain.Close()
 	sum := sha256.New()
-	stream := io.TeeReader(&meter{ctx: ctx, r: plain, count: b.stream}, sum)
+	stream := io.TeeReader(&meter{ctx: ctx, r: plain, seen: b.stream}, sum)
 	if err := s.apply(ctx, dir, stream, b); err != nil {
-		return layerError(diff, err)
+		return err
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil { // padding
-		return layerError(diff, err)
+		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != diff.Hex {
 		return bad("layer %s has the digest sha256:%s", diff, got)
 	}
-	if err := syncAll(dir); err != nil { // a name must never stand for half a layer
+	f, err := os.Open(dir)
+	if err != nil {
 		return err
 	}
-	if err := os.Rename(dir, s.path(layersDir, diff.Hex)); err != nil {
-		return err
-	}
-	s.opts.Progress(Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})
-	return nil
-}
-
-// layerError returns the error of a layer that cannot be unpacked. All but those of the disk and of the source are the
-// layer's fault.
-func layerError(diff v1.Hash, err error) error {
-	var broken interrupted
-	if isDisk(err) || errors.As(err, &broken) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("layer %s: %w", short(diff), err)
-	}
-	if classed(err) {
-		return err
-	}
-	return bad("layer %s: %w", short(diff), err)
+	defer f.Close()
+	return os.NewSyscallError("syncfs", unix.Syncfs(int(f.Fd()))) // a name must never stand for half a layer
 }
 
 func short(h v1.Hash) string { return h.Hex[:min(12, len(h.Hex))] }
 
-// meter passes a stream on, counts and reports its bytes, and ends it with its context.
+// meter passes a stream on, counts its bytes, and ends it with its context.
 type meter struct {
 	ctx    context.Context // io.Reader has no other place for it
 	r      io.Reader
-	count  func(n int) error // may be nil
-	report func(n int)       // may be nil
+	source bool // errors are those of the source
+	seen   func(n int) error
 }
 
 func (m *meter) Read(p []byte) (int, error) {
@@ -117,16 +106,11 @@ func (m *meter) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := m.r.Read(p)
-	if m.report != nil {
-		m.report(n)
-		if err != nil && !errors.Is(err, io.EOF) {
-			err = interrupted{err}
-		}
+	if m.source && err != nil && !errors.Is(err, io.EOF) {
+		err = interrupted{err}
 	}
-	if m.count != nil {
-		if err := m.count(n); err != nil {
-			return 0, err
-		}
+	if err := m.seen(n); err != nil {
+		return 0, err
 	}
 	return n, err
 }
@@ -134,15 +118,16 @@ func (m *meter) Read(p []byte) (int, error) {
 // reportEach is how many bytes of a stream are between two reports.
 const reportEach = 1 << 20
 
-// reporter returns a function that counts bytes of a step and reports them.
-func (s *Store) reporter(step Progress) func(n int) {
+// reporter returns a function that counts bytes of a step and reports them. It returns nil.
+func (s *Store) reporter(step Progress) func(n int) error {
 	reported := int64(-reportEach)
-	return func(n int) {
+	return func(n int) error {
 		step.Current += int64(n)
 		if step.Current-reported >= reportEach {
 			reported = step.Current
 			s.opts.Progress(step)
 		}
+		return nil
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fumehood/fumehood"
 )
 
@@ -36,13 +38,10 @@ func callEngine(ctx context.Context, image, call string) (*http.Response, error)
 			return nil, errNoSocket
 		}
 	}
-	var d net.Dialer
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, "unix", socket)
-		},
-	}}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/images/"+image+"/"+call, nil)
 	if err != nil {
 		return nil, err
@@ -63,18 +62,12 @@ func (s *Store) engineID(ctx context.Context, r reference) (string, error) {
 		}
 		return id, nil
 	case errors.Is(err, errNoSocket):
-		return "", &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: err, Hint: "use `docker save` and docker-archive:FILE, or set DOCKER_HOST=unix://PATH",
-		}
+		return "", fail(fumehood.ErrUnsupported, "use `docker save` and docker-archive:FILE, or set DOCKER_HOST=unix://PATH", "%w", err)
 	case err != nil:
-		return "", &fumehood.Error{
-			Class: fumehood.ErrUnavailable, Err: fmt.Errorf("no Docker Engine answers: %w", err),
-			Hint: "start the Docker daemon, or name an image of a registry or a file: docker-archive:FILE, oci:FOLDER",
-		}
+		hint := "start the Docker daemon, or name an image of a registry or a file: docker-archive:FILE, oci:FOLDER"
+		return "", fail(fumehood.ErrUnavailable, hint, "no Docker Engine answers: %w", err)
 	case id == "":
-		return "", &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: errors.New("the Docker Engine has no such image"), Hint: "`docker images` lists what it has",
-		}
+		return "", fail(fumehood.ErrConfig, "`docker images` lists what it has", "the Docker Engine has no such image")
 	}
 	return id, nil
 }
@@ -88,25 +81,26 @@ func inspect(ctx context.Context, image string) (string, error) {
 		return "", err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotFound {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
 		return "", nil
-	}
-	body, err := readAll(resp.Body, "the Engine's answer", maxAnswer)
-	if err != nil {
-		return "", err
-	}
-	if resp.StatusCode != http.StatusOK {
+	default:
 		return "", errors.New(resp.Status)
 	}
 	var answer struct{ ID string }
-	if err := json.Unmarshal(body, &answer); err != nil || answer.ID == "" {
-		return "", errors.Join(errors.New("the Engine does not report the image's id"), err)
+	body, err := readAll(resp.Body, "the Engine's answer", maxAnswer)
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
 	}
-	return answer.ID, nil
+	if err == nil && answer.ID == "" {
+		err = errors.New("the Engine does not report the image's id")
+	}
+	return answer.ID, err
 }
 
 // export reads an image of the local Engine into a file. id is the image's id there.
-func (s *Store) export(ctx context.Context, r reference, id string) (_ *contents, err error) {
+func (s *Store) export(ctx context.Context, r reference, id string) (*contents, error) {
 	resp, err := callEngine(ctx, r.given, "get")
 	if err != nil {
 		return nil, err
@@ -115,27 +109,22 @@ func (s *Store) export(ctx context.Context, r reference, id string) (_ *contents
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the Docker Engine does not export the image: %s", resp.Status)
 	}
-	f, err := s.tempFile(ctx)
+	f, err := os.OpenFile(s.path(unfinished, ""), os.O_RDWR|unix.O_TMPFILE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-		}
-	}()
-	stream := &meter{ctx: ctx, r: resp.Body, count: newBudget(s.limits).stream, report: s.reporter(Progress{Image: r.text, Status: "Exporting"})}
+	report, b := s.reporter(Progress{Image: r.text, Status: "Exporting"}), newBudget(s.limits)
+	stream := &meter{ctx: ctx, r: resp.Body, seen: func(n int) error { return errors.Join(report(n), b.stream(n)) }}
 	if _, err := io.Copy(f, stream); err != nil {
-		return nil, fmt.Errorf("read image from the Docker Engine: %w", err)
+		return nil, errors.Join(fmt.Errorf("read image from the Docker Engine: %w", err), f.Close())
 	}
-	members, err := index(f)
+	from, err := openArchive(f)
 	if err != nil {
 		return nil, err
 	}
-	found, err := members.docker(ctx, "", s.opts.Arch)
-	if err != nil {
-		return nil, err
+	found, err := from.image(ctx, dockerArchive, "")
+	if err == nil {
+		found.engine = id
 	}
-	found.engine, found.free = id, func() { f.Close() }
-	return found, nil
+	return found, err
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -70,10 +69,8 @@ func parse(text string) (reference, error) {
 }
 
 func badRef(text string, err error) error {
-	return &fumehood.Error{
-		Op: "read image reference " + text, Class: fumehood.ErrConfig, Err: err,
-		Hint: "write NAME[:TAG|@DIGEST], docker-archive:FILE[:TAG], oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or docker-daemon:NAME",
-	}
+	hint := "write NAME[:TAG|@DIGEST], docker-archive:FILE[:TAG], oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or docker-daemon:NAME"
+	return &fumehood.Error{Op: "read image reference " + text, Class: fumehood.ErrConfig, Err: err, Hint: hint}
 }
 
 // key identifies a reference by name or id in the names of files.
@@ -117,10 +114,19 @@ func (s *Store) readRecord(key string) (*record, error) {
 	return &rec, nil
 }
 
+// writeRecord writes the record of a key if it has changed.
 func (s *Store) writeRecord(ctx context.Context, key string, rec record) error {
+	if known, err := s.readRecord(key); err == nil && known != nil && *known == rec {
+		return nil
+	}
 	content, err := json.Marshal(rec)
 	if err != nil {
-		return fmt.Errorf("write record: %w", err)
+		return err
 	}
-	return s.write(ctx, refsDir, key, content)
+	release, err := s.lock(ctx, storeLock, true)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.write(refsDir, key, content)
 }

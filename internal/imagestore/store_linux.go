@@ -4,12 +4,12 @@
 //
 // Several processes may use a store at once, and each may be killed at any time. Locks are locks of files (flock), which
 // end with their process:
-//   - ref-KEY, exclusive, while the image of a name is fetched;
-//   - layer-HEX, exclusive, while a layer is unpacked or removed, and shared for a look whether it exists;
-//   - image-HEX, shared, while an Image is open, and exclusive while it is removed.
+//   - lock, shared, while an object is looked up or recorded, and exclusive while Cleanup decides; always for a short time;
+//   - locks/ref-KEY, exclusive, while the image of a name is fetched;
+//   - locks/layer-HEX, exclusive, while a layer is unpacked;
+//   - locks/image-HEX, shared, while an Image is open.
 //
-// An image is recorded before its layers are unpacked. Cleanup looks for records after it has locked a layer, so it
-// removes no layer that an import counts on.
+// An image is recorded, and its lock taken, before its layers are unpacked. So Cleanup removes no layer that is needed.
 package imagestore
 
 import (
@@ -19,9 +19,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
+	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -32,8 +33,6 @@ import (
 
 // Options configure a Store. The zero value works.
 type Options struct {
-	// Arch is the architecture of the images, as in GOARCH. Empty means this program's.
-	Arch string
 	// OneOwner makes all files belong to this process's user, which need not be root. Every folder is writable for its
 	// owner, and capabilities of files are left out. A store must always be opened with the same value.
 	OneOwner bool
@@ -69,7 +68,7 @@ const (
 	refsDir    = "refs"   // KEY of a reference: its record
 	keptDir    = "kept"   // HEX of the config's digest and of a folder's path: the path
 	locksDir   = "locks"
-	unfinished = "tmp" // HEX of a layer that is unpacked or removed; another file until it is complete
+	unfinished = "tmp" // HEX of a layer that is unpacked; files until they are complete; what is removed
 )
 
 // Open opens the store in a folder, and creates the folder if it does not exist. Only its owner may enter it, because
@@ -82,10 +81,8 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	for _, d := range []string{"", layersDir, imagesDir, refsDir, keptDir, locksDir, unfinished} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
-			return nil, &fumehood.Error{
-				Op: op, Class: fumehood.ErrConfig, Err: err,
-				Hint: "set HOME or XDG_CACHE_HOME to a folder of this user",
-			}
+			hint := "set HOME or XDG_CACHE_HOME to a folder of this user"
+			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: hint}
 		}
 	}
 	info, err := os.Stat(dir)
@@ -95,24 +92,19 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "remove it, or change its owner and mode"}
 	}
-	if opts.Arch == "" {
-		opts.Arch = runtime.GOARCH
-	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
 	}
-	return &Store{
-		dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries,
-	}, nil
+	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries}, nil
 }
 
 // path returns the path of an object of the store.
 func (s *Store) path(folder, name string) string { return filepath.Join(s.dir, folder, name) }
 
-// exists reports whether the store has a layer. The caller holds its lock.
+// exists reports whether the store has a layer.
 func (s *Store) exists(layer v1.Hash) (bool, error) {
 	_, err := os.Lstat(s.path(layersDir, layer.Hex))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,47 +113,90 @@ func (s *Store) exists(layer v1.Hash) (bool, error) {
 	return err == nil, err
 }
 
-// write writes a file of the store. The file is never seen incomplete, not even after a crash of the machine.
-func (s *Store) write(ctx context.Context, folder, name string, content []byte) error {
-	f, release, err := s.create(ctx)
+// write writes a file of the store. The file is never seen incomplete, not even after a crash of the machine. The caller
+// has the store's lock.
+func (s *Store) write(folder, name string, content []byte) error {
+	f, err := os.CreateTemp(s.path(unfinished, ""), "file-")
 	if err != nil {
 		return err
 	}
-	defer release()
 	_, err = f.Write(content)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), s.path(folder, name))
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return os.Rename(f.Name(), s.path(folder, name))
+	return nil
 }
 
-// tempFile returns an open file of the store that has no name any more, so that the kernel removes it.
-func (s *Store) tempFile(ctx context.Context) (*os.File, error) {
-	f, release, err := s.create(ctx)
+// Folder makes an empty folder below the store, for an image that is made in another way. Only this process's user may
+// enter it. Others that call Folder with the same name wait until release removes it. Cleanup removes that of a killed
+// process. The name has no slash, and is none of a layer.
+func (s *Store) Folder(ctx context.Context, name string) (dir string, release func() error, err error) {
+	dir = s.path(unfinished, name)
+	unlock, err := s.lock(ctx, layerLock+name, false)
 	if err != nil {
-		return nil, err
+		return "", nil, s.translate(ctx, "make folder", err)
 	}
-	defer release()
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		unlock()
+		return "", nil, s.translate(ctx, "make folder", err)
 	}
-	return f, nil
+	return dir, func() error {
+		defer unlock()
+		return os.RemoveAll(dir)
+	}, nil
 }
 
-// create creates the unfinished file. The caller has its lock until it has renamed or removed the file.
-func (s *Store) create(ctx context.Context) (f *os.File, release func(), err error) {
-	release, err = s.lock(ctx, fileLock+unfinishedFile, false)
-	if err != nil {
-		return nil, nil, err
-	}
-	// One that is there is of a process that was killed.
-	f, err = os.OpenFile(s.path(unfinished, unfinishedFile), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+// The locks, or the beginnings of their names.
+const (
+	storeLock = "lock"
+	refLock   = locksDir + "/ref-"
+	layerLock = locksDir + "/layer-"
+	imageLock = locksDir + "/image-"
+)
+
+// lockPoll is how often a process checks whether another one has released a lock.
+const lockPoll = 10 * time.Millisecond
+
+// lock waits for a lock.
+func (s *Store) lock(ctx context.Context, name string, shared bool) (release func(), err error) {
+	for {
+		l := flock.New(s.path("", name))
+		try := l.TryLockContext
+		if shared {
+			try = l.TryRLockContext
+		}
+		if _, err := try(ctx, lockPoll); err != nil {
+			return nil, err
+		}
+		release = func() { _ = l.Unlock() }
+		if current(l) {
+			return release, nil
+		}
 		release()
-		return nil, nil, err
 	}
-	return f, release, nil
 }
 
-// unfinishedFile is the name of an unfinished file. Names of unfinished layers are hexadecimal.
-const unfinishedFile = "file"
+// locked calls f with an exclusive lock, and removes the lock's file. It does not call f if others have the lock.
+func (s *Store) locked(name string, f func() error) error {
+	l := flock.New(s.path("", name))
+	if ok, err := l.TryLock(); err != nil || !ok {
+		return err
+	}
+	if !current(l) { // others have the new one, or will
+		return l.Unlock()
+	}
+	return errors.Join(f(), os.Remove(l.Path()), l.Unlock())
+}
+
+// current reports whether the file of a lock still has its name.
+func current(l *flock.Flock) bool {
+	has, err := l.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(l.Path())
+	return err == nil && os.SameFile(has, named)
+}

@@ -1,0 +1,140 @@
+// Package buildkit builds images with BuildKit's program buildctl, where there is no Docker Engine.
+package buildkit
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fumehood/fumehood"
+)
+
+// Client is a BuildKit daemon. It may be used concurrently.
+type Client struct{ program, address string }
+
+// answerWithin is how long the daemon may take to answer.
+const answerWithin = 5 * time.Second
+
+// maxSaid is how much of the output of a program or a step an error quotes, in bytes.
+const maxSaid = 2 << 10
+
+// Find returns the daemon at $BUILDKIT_HOST, or else at BuildKit's default socket, of root or without root. The error is
+// an ErrUnavailable if there is no program buildctl or the daemon does not answer it.
+func Find(ctx context.Context) (*Client, error) {
+	fail := func(err error) (*Client, error) {
+		return nil, &fumehood.Error{Op: "connect to BuildKit", Class: fumehood.ErrUnavailable, Err: err}
+	}
+	program, err := exec.LookPath("buildctl")
+	if err != nil {
+		return fail(errors.New("no program buildctl"))
+	}
+	address := os.Getenv("BUILDKIT_HOST")
+	for _, dir := range []string{"/run", os.Getenv("XDG_RUNTIME_DIR")} {
+		socket := filepath.Join(dir, "buildkit/buildkitd.sock")
+		if _, err := os.Stat(socket); err == nil && address == "" && dir != "" {
+			address = "unix://" + socket
+		}
+	}
+	if address == "" {
+		return fail(errors.New("no socket of buildkitd"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	said, err := exec.CommandContext(ctx, program, "--addr", address, "debug", "workers").CombinedOutput()
+	if err != nil {
+		return fail(fmt.Errorf("%s: %w: %.*s", address, err, maxSaid, strings.TrimSpace(string(said))))
+	}
+	return &Client{program, address}, nil
+}
+
+// Build describes an image.
+type Build struct {
+	Name         string // of the image in the archive
+	Context      string // the absolute path of a folder
+	Dockerfile   string // a path in it
+	Args, Labels map[string]string
+	Target       string            // the stage; empty means the last
+	Platform     string            // "linux/arm64"; empty means the daemon's
+	Network      string            // of the steps: "none", or empty for the daemon's default
+	NoCache      bool              // runs every step
+	Pull         bool              // asks registries for base images that are cached
+	Secrets      map[string]string // files by the ids with which steps mount them
+	// Progress is called with each step when it begins.
+	Progress func(step string)
+	// Mask hides values in the names and the output of steps.
+	Mask func(string) string
+}
+
+// args returns the arguments of buildctl.
+func (b Build) args(archive string) []string {
+	args := []string{
+		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + b.Context, "--local", "dockerfile=" + b.Context,
+		"--output", fields("type=oci", "dest="+archive, "name="+b.Name, "compression=uncompressed"),
+	}
+	opts := map[string]string{"filename": b.Dockerfile}
+	for key, value := range map[string]string{"target": b.Target, "platform": b.Platform, "force-network-mode": b.Network} {
+		if value != "" {
+			opts[key] = value
+		}
+	}
+	if b.NoCache {
+		opts["no-cache"] = "" // of all stages
+	}
+	if b.Pull {
+		opts["image-resolve-mode"] = "pull"
+	}
+	for key, value := range b.Args {
+		opts["build-arg:"+key] = value
+	}
+	for key, value := range b.Labels {
+		opts["label:"+key] = value
+	}
+	for _, key := range slices.Sorted(maps.Keys(opts)) {
+		args = append(args, "--opt", key+"="+opts[key])
+	}
+	for _, id := range slices.Sorted(maps.Keys(b.Secrets)) {
+		args = append(args, "--secret", fields("id="+id, "src="+b.Secrets[id]))
+	}
+	return args
+}
+
+// fields returns a value of several fields, of which none can be read as two.
+func fields(all ...string) string {
+	var line strings.Builder
+	w := csv.NewWriter(&line)
+	_ = w.Write(all) // to memory
+	w.Flush()
+	return strings.TrimSuffix(line.String(), "\n")
+}
+
+// Build builds an image and writes it to a file, an OCI archive. A failed step is an ErrConfig that names the step and
+// quotes the end of its output. When ctx ends, the build ends too.
+func (c *Client) Build(ctx context.Context, b Build, archive string) error {
+	cmd := exec.CommandContext(ctx, c.program, append([]string{"--addr", c.address}, b.args(archive)...)...)
+	cmd.WaitDelay = answerWithin
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	t := trace{b: b, steps: map[string]*step{}}
+	t.read(out)
+	err = cmd.Wait()
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return &fumehood.Error{Op: "build image", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+	}
+	return t.failure(err)
+}

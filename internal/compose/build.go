@@ -1,0 +1,91 @@
+package compose
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+)
+
+// Dockerfile is the Dockerfile of a build.
+type Dockerfile struct {
+	buildcontext.Dockerfile
+	Text  string
+	Path  string // in the context
+	Added bool   // it is inline or outside the context's folder, and is added to the context
+}
+
+// AddedDockerfile is the path in the context of a Dockerfile that is added to it.
+const AddedDockerfile = ".fumehood.Dockerfile"
+
+// ReadDockerfile reads the Dockerfile of s.Build. host is the builder's platform, such as "linux/amd64".
+func (s Source) ReadDockerfile(host string) (d Dockerfile, err error) {
+	if err := d.read(s.Build); err != nil {
+		return d, err
+	}
+	if d.Dockerfile, err = buildcontext.Parse(d.Text, s.args(host)); err != nil {
+		err = &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: err}
+	}
+	return d, err
+}
+
+func (d *Dockerfile) read(build *Build) (err error) {
+	d.Path, d.Added = AddedDockerfile, true
+	if build.Inline != "" {
+		d.Text = build.Inline
+		return nil
+	}
+	dockerfile := build.Dockerfile
+	if !filepath.IsAbs(dockerfile) {
+		dockerfile = filepath.Join(build.Context, dockerfile)
+	}
+	if rel, err := filepath.Rel(build.Context, dockerfile); err == nil && filepath.IsLocal(rel) {
+		d.Path, d.Added = filepath.ToSlash(rel), false
+		d.Text, err = buildcontext.ReadDockerfile(build.Context, rel)
+		return err
+	}
+	d.Text, err = buildcontext.ReadDockerfile(filepath.Dir(dockerfile), filepath.Base(dockerfile))
+	return err
+}
+
+// args returns the arguments of a build, including those that the builder predefines.
+func (s Source) args(host string) map[string]string {
+	target := s.Platform
+	if target == "" {
+		target = host
+	}
+	args := map[string]string{}
+	for prefix, platform := range map[string]string{"BUILD": host, "TARGET": target} {
+		system, rest, _ := strings.Cut(platform, "/")
+		arch, variant, _ := strings.Cut(rest, "/")
+		maps.Copy(args, map[string]string{prefix + "PLATFORM": platform, prefix + "OS": system, prefix + "ARCH": arch, prefix + "VARIANT": variant})
+	}
+	maps.Copy(args, s.Build.Args)
+	return args
+}
+
+// BuildContext reads the folder of s.Build, if it has one.
+func (s Source) BuildContext(ctx context.Context, d Dockerfile) (*buildcontext.Tree, error) {
+	if s.Build.Context == "" {
+		return buildcontext.Folder(""), nil
+	}
+	dockerfile := d.Path
+	if d.Added {
+		dockerfile = ""
+	}
+	return buildcontext.Context(ctx, s.Build.Context, dockerfile, buildcontext.Options{AnyLinks: true, Exclude: s.Exclude})
+}
+
+// SecretIDs returns the ids of the secrets of a build, sorted.
+func (b *Build) SecretIDs() []string {
+	var ids []string
+	for _, s := range b.Secrets {
+		ids = append(ids, s.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}

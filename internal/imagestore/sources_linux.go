@@ -1,0 +1,218 @@
+package imagestore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/containerd/platforms"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/fumehood/fumehood"
+)
+
+// contents are the parts of an image at its source. Nothing in them is trusted.
+type contents struct {
+	config []byte
+	layers []blob       // the lowest first
+	engine string       // the image's id in the Engine; empty for other sources
+	close  func() error // nothing was written
+}
+
+// id returns the image's id, the digest of its config.
+func (c *contents) id() v1.Hash { return digest(c.config) }
+
+// blob is a layer at its source: a tar stream, plain or compressed.
+type blob struct {
+	open  func(ctx context.Context) (io.ReadCloser, error)
+	size  int64 // of the stream at the source; 0 if unknown
+	tries int   // how often it is read if the source fails; 0 means once
+}
+
+// candidate is an image at a source that has several.
+type candidate struct {
+	names    []string // with registry or tag
+	tag      string
+	platform *v1.Platform // nil means any
+	read     func(ctx context.Context) (*contents, error)
+}
+
+// choose returns the image for this architecture.
+func choose(all []candidate) (candidate, error) {
+	match := platforms.OnlyStrict(platforms.Platform{OS: "linux", Architecture: runtime.GOARCH})
+	var others []string
+	var plain []candidate
+	for _, c := range all {
+		if c.platform == nil {
+			plain = append(plain, c)
+			continue
+		}
+		p := platforms.Platform{OS: c.platform.OS, Architecture: c.platform.Architecture, Variant: c.platform.Variant}
+		if match.Match(p) {
+			return c, nil
+		}
+		if p.OS != "unknown" && len(others) < 20 { // attestations are for unknown/unknown
+			others = append(others, platforms.Format(p))
+		}
+	}
+	switch {
+	case len(plain) == 1:
+		return plain[0], nil
+	case len(plain) > 1:
+		return candidate{}, fail(fumehood.ErrConfig, "name one of them: PATH:NAME:TAG", "%d images there", len(plain))
+	case len(others) == 0:
+		return candidate{}, bad("index without an image")
+	}
+	return candidate{}, wrongPlatform(others...)
+}
+
+// blobs is a source of manifests, configs and layers by descriptor.
+type blobs struct {
+	manifest func(ctx context.Context, d v1.Descriptor) ([]byte, error)
+	open     func(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
+	tries    int // for each layer
+}
+
+// document is a manifest or an index.
+type document struct {
+	SchemaVersion int             `json:"schemaVersion"`
+	Manifests     []v1.Descriptor `json:"manifests"`
+	Config        v1.Descriptor   `json:"config"`
+	Layers        []v1.Descriptor `json:"layers"`
+}
+
+// resolve reads the image of a manifest, or of the manifest that an index has for this architecture. depth is the number
+// of indexes that led to it.
+func (b blobs) resolve(ctx context.Context, manifest []byte, depth int) (*contents, error) {
+	var doc document
+	if err := json.Unmarshal(manifest, &doc); err != nil {
+		return nil, bad("manifest: %w", err)
+	}
+	switch {
+	case depth == maxDepth:
+		return nil, bad("indexes nested deeper than %d", maxDepth)
+	case doc.SchemaVersion == 1:
+		return nil, fail(fumehood.ErrUnsupported, "build and push the image again", "image has a manifest of schema version 1, which Docker has dropped too")
+	case len(doc.Manifests) > 0:
+		c, err := choose(b.images(doc.Manifests, depth))
+		if err != nil {
+			return nil, err
+		}
+		return c.read(ctx)
+	case doc.Config.Digest.Hex == "":
+		return nil, bad("manifest without a config")
+	case len(doc.Layers) > maxLayers:
+		return nil, tooMany("layers", len(doc.Layers), maxLayers)
+	}
+	config, err := b.read(ctx, doc.Config, maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	found := &contents{config: config}
+	for _, d := range doc.Layers {
+		open := func(ctx context.Context) (io.ReadCloser, error) { return b.open(ctx, d) }
+		found.layers = append(found.layers, blob{open, d.Size, b.tries})
+	}
+	return found, nil
+}
+
+// Annotations with the name of an image.
+const (
+	fullName = "io.containerd.image.name"          // with registry and tag
+	refName  = "org.opencontainers.image.ref.name" // a name, or only a tag
+)
+
+// images returns the images of an index.
+func (b blobs) images(manifests []v1.Descriptor, depth int) []candidate {
+	var all []candidate
+	for _, d := range manifests {
+		c := candidate{tag: d.Annotations[refName], platform: d.Platform}
+		if as := cmp.Or(d.Annotations[fullName], c.tag); strings.ContainsAny(as, "/:") {
+			c.names = []string{as}
+		}
+		c.read = func(ctx context.Context) (*contents, error) {
+			manifest, err := b.manifest(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			return b.resolve(ctx, manifest, depth+1)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// read reads a document and checks its digest.
+func (b blobs) read(ctx context.Context, d v1.Descriptor, limit int64) ([]byte, error) {
+	r, err := b.open(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	content, err := readAll(r, d.Digest.String(), limit)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := v1.Hasher(d.Digest.Algorithm)
+	if err != nil {
+		return nil, bad("%w", err)
+	}
+	hash.Write(content)
+	if got := fmt.Sprintf("%x", hash.Sum(nil)); got != d.Digest.Hex {
+		return nil, bad("content of %s has the digest %s", d.Digest, got)
+	}
+	return content, nil
+}
+
+// retries are the pauses before further requests to a registry that is busy or broken: 1, 3 and 9 seconds.
+var retries = remote.Backoff{Duration: time.Second, Factor: 3, Jitter: 0.1, Steps: 4}
+
+// layerTries is how often a layer is fetched if its connection breaks.
+const layerTries = 3
+
+// pull finds an image in its registry, with the user's credentials.
+func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) {
+	repo := r.name.Context()
+	defer func() { err = pullFailure(ctx, repo.RegistryStr(), err) }()
+	puller, err := remote.NewPuller(
+		remote.WithAuthFromKeychain(s.keychain), remote.WithRetryBackoff(s.retries), remote.WithUserAgent("fumehood"),
+	)
+	if err != nil {
+		return nil, err
+	}
+	get := func(ctx context.Context, ref name.Reference) ([]byte, error) {
+		found, err := puller.Get(ctx, ref) // checks the digest, if ref has one
+		if err != nil {
+			return nil, err
+		}
+		if len(found.Manifest) > maxManifest {
+			return nil, tooLarge("its manifest has", maxManifest)
+		}
+		return found.Manifest, nil
+	}
+	from := blobs{tries: layerTries}
+	from.manifest = func(ctx context.Context, d v1.Descriptor) ([]byte, error) {
+		return get(ctx, repo.Digest(d.Digest.String()))
+	}
+	from.open = func(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+		layer, err := puller.Layer(ctx, repo.Digest(d.Digest.String()))
+		if err != nil {
+			return nil, pullFailure(ctx, repo.RegistryStr(), err)
+		}
+		content, err := layer.Compressed()
+		return content, pullFailure(ctx, repo.RegistryStr(), err)
+	}
+	manifest, err := get(ctx, r.name)
+	if err != nil {
+		return nil, err
+	}
+	return from.resolve(ctx, manifest, 0)
+}

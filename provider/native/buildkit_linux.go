@@ -1,0 +1,200 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/buildkit"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// buildKit builds images with BuildKit alone, and puts them into the image store.
+type buildKit struct {
+	p      *Provider
+	client *buildkit.Client
+}
+
+// Close does nothing.
+func (b *buildKit) Close(context.Context) error { return nil }
+
+// buildWithin bounds all builds of a project that sets no timeout.
+const buildWithin = time.Hour
+
+// Prepare builds the images of a spec's Dockerfile or project that it builds, and returns their IDs by service.
+func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
+	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
+	if err != nil {
+		return nil, err
+	}
+	limit := cmp.Or(spec.Compose.BuildTimeout, buildWithin)
+	late := &fumehood.Error{Op: "build images", Class: fumehood.ErrLimit, Err: fmt.Errorf("not done within the limit of %s", limit)}
+	within, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	images := map[string]string{}
+	for _, s := range project.Sources() {
+		if s.Build == nil {
+			continue
+		}
+		s.AllowUnsafe, s.HostEnv, s.Exclude = spec.Compose.AllowUnsafe, spec.Compose.HostEnv, opts.Exclude
+		if images[s.Service], err = b.ensure(within, s, spec.Compose.Prebuilt); err != nil {
+			if errors.Is(context.Cause(within), late) {
+				err = late
+			}
+			return nil, err
+		}
+	}
+	return images, nil
+}
+
+// ensure returns the ID of the image of a build, and builds it if the store does not have it.
+// Concurrent calls, also of other processes, build it once.
+func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) (id string, err error) {
+	if err := supportedBuild(s.Build); err != nil {
+		return "", err
+	}
+	d, err := s.ReadDockerfile("linux/" + runtime.GOARCH)
+	if err != nil {
+		return "", err
+	}
+	if err := b.allowed(s, d.Check(s.Build.Args)); err != nil {
+		return "", err
+	}
+	bases, caches := map[string]string{}, d.Caches
+	for _, ref := range d.Bases {
+		img, err := b.p.store.Get(ctx, ref) // BuildKit fetches it once more
+		if err != nil {
+			return "", err
+		}
+		bases[ref], caches = img.ID, caches || len(img.Config.OnBuild) > 0
+		if err := errors.Join(b.allowed(s, buildcontext.CheckTriggers(ref, img.Config.OnBuild)), img.Close()); err != nil {
+			return "", err
+		}
+	}
+	tree, err := s.BuildContext(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	scope := ""
+	if caches { // results of such steps are not shared with other projects
+		scope = buildcontext.Scope(s.Project, s.Build.Context)
+	}
+	key := buildcontext.HashOf([]any{
+		bases, tree.Hash(), d.Text, s.Build.Args, s.Build.Labels, s.Build.Target, s.Build.Network, s.Platform, s.Build.SecretIDs(), scope,
+	})
+	name := "fumehood-build:" + key
+	find := func() (string, error) {
+		img, err := b.p.store.Find(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		return img.ID, img.Close()
+	}
+	if id, err := find(); prebuilt || err == nil && !s.Build.Pull {
+		return id, err
+	}
+	folder, release, err := b.p.store.Folder(ctx, "build-"+key)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if id, err := find(); err == nil && !s.Build.Pull { // another call has built it
+		return id, nil
+	}
+	return b.build(ctx, s, d, tree, name, folder)
+}
+
+// supportedBuild returns an ErrUnsupported for what only a Docker Engine builds.
+func supportedBuild(build *compose.Build) error {
+	what := ""
+	switch {
+	case len(build.CacheFrom) > 0:
+		what = "cache_from"
+	case len(build.ExtraHosts) > 0:
+		what = "extra_hosts"
+	case len(build.Ulimits) > 0:
+		what = "ulimits"
+	case build.ShmSize != 0:
+		what = "shm_size"
+	case build.Network != "" && build.Network != "default" && build.Network != "none":
+		what = "the network " + build.Network
+	default:
+		return nil
+	}
+	return &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("%s in a build with BuildKit alone", what), Hint: "use a Docker Engine"}
+}
+
+// allowed returns an error if unsafe is not nil, unless the user allows unsafe builds. It logs what is allowed.
+func (b *buildKit) allowed(s compose.Source, unsafe error) error {
+	if unsafe == nil {
+		return nil
+	}
+	if !s.AllowUnsafe {
+		return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
+	}
+	b.p.log.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", compose.Mask(s.HostEnv, unsafe.Error()))
+	return nil
+}
+
+// build builds an image under a name, in an empty folder, and returns its ID.
+func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *buildcontext.Tree, name, folder string) (string, error) {
+	build := buildkit.Build{
+		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: d.Path, Labels: s.Build.Labels,
+		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache, Pull: s.Build.Pull,
+		Args: map[string]string{buildcontext.ScopeArg: buildcontext.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
+		Mask: func(text string) string { return compose.Mask(s.HostEnv, text) },
+		Progress: func(step string) {
+			if b.p.opts.Progress != nil {
+				b.p.opts.Progress(Progress{Image: s.Service, Status: step})
+			}
+		},
+	}
+	maps.Copy(build.Args, s.Build.Args) // one that sets the scope has been allowed
+	if s.Build.Network == "none" {
+		build.Network = "none"
+	}
+	for n, secret := range s.Build.Secrets {
+		content, err := secret.Read()
+		if err != nil {
+			return "", &fumehood.Error{Op: "read secret " + secret.ID, Class: fumehood.ErrConfig, Err: err}
+		}
+		build.Secrets[secret.ID] = filepath.Join(folder, "secret-"+strconv.Itoa(n))
+		if err := os.WriteFile(build.Secrets[secret.ID], content, 0o600); err != nil {
+			return "", err
+		}
+	}
+	if err := os.Mkdir(build.Context, 0o700); err != nil {
+		return "", err
+	}
+	added := ""
+	if d.Added {
+		added = d.Text
+	}
+	unpack := archive.Whole(func(content io.Reader) error { return archive.UnpackInto(content, build.Context) })
+	if err := buildcontext.Send(ctx, d.Path, added, []*buildcontext.Tree{tree}, unpack); err != nil {
+		return "", err
+	}
+	file := filepath.Join(folder, "image.tar")
+	if err := b.client.Build(ctx, build, file); err != nil {
+		return "", err
+	}
+	imported, err := b.p.store.Import(ctx, file)
+	if err != nil {
+		return "", err
+	}
+	return imported[0].ID, nil
+}
