@@ -3,8 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +32,47 @@ func withoutDocker(t *testing.T, args ...string) *exec.Cmd {
 	return run
 }
 
+// A user who may not use Docker's socket is told so.
+func TestProvider_auto_denied(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount file systems")
+	}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err == nil {
+		t.Cleanup(func() { _ = l.Close() }) // nobody connects
+		err = os.Chown(socket, 65534, 65534)
+	}
+	if err == nil {
+		err = os.Chmod(socket, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"native": {[]string{"run", "--image", "oci:missing", "--", "true"}, "this user may not use the Docker Engine's socket; sandboxes run with --provider native"},
+		"docker": {[]string{"run", "--provider", "docker", "--", "true"}, "this user may not use the Docker Engine's socket (add the user to the socket's group"},
+		"image":  {[]string{"run", "--provider", "native", "--image", "docker-daemon:x", "--", "true"}, "this user may not use the Docker Engine's socket: "},
+		"exec":   {[]string{"exec", "box", "--", "true"}, "whose socket this user may not use: add the user to its group"},
+		"down":   {[]string{"down", "box"}, "whose socket this user may not use: add the user to its group"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := withoutDocker(t, c.args...)
+			const denied = `: >/var/run/docker.sock && mount --bind "$SOCKET" /var/run/docker.sock && exec setpriv --bounding-set=-dac_override,-dac_read_search fumehood`
+			run.Args[4] = strings.Replace(run.Args[4], "exec fumehood", denied, 1)
+			run.Env = append(run.Env, "SOCKET="+socket)
+			if text, err := run.CombinedOutput(); err == nil || !strings.Contains(string(text), c.says) {
+				t.Errorf("%v: %s", err, text)
+			}
+		})
+	}
+}
+
 func TestProvider_auto(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -44,6 +87,11 @@ func TestProvider_auto(t *testing.T) {
 		"doctor": {args: []string{"doctor"}},
 		"exec":   {args: []string{"exec", "box", "--", "true"}, says: "open sandbox box: there is no such kept sandbox"},
 		"down":   {args: []string{"down", "box"}, says: "no sandbox box"},
+
+		"engine ps":      {args: []string{"--transport", "engine", "ps"}, says: "no Docker Engine answers there (start"},
+		"engine exec":    {args: []string{"--transport", "engine", "exec", "box", "--", "true"}, says: "no Docker Engine answers there (start"},
+		"engine down":    {args: []string{"--transport", "engine", "down", "box"}, says: "no Docker Engine answers there (start"},
+		"engine cleanup": {args: []string{"--transport", "engine", "cleanup"}, says: "no Docker Engine answers there (start"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -94,13 +94,13 @@ func (a *commandLine) main(docked cleaner) cleaner {
 	}
 	return func(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 		found, err := docked(ctx, opts)
-		if !errors.Is(err, docker.ErrNoDaemon) || native.Supported() != nil {
+		if !a.lacksDocker(err) {
 			return found, err
 		}
 		if len(opts.Names) > 0 {
 			return nil, &fumehood.Error{
 				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox %s", opts.Names[0]),
-				Hint: "`fumehood cleanup --dry-run` lists all objects; no Docker Engine answers, so it was not looked up there",
+				Hint: notInDocker("`fumehood cleanup --dry-run`", err),
 			}
 		}
 		return nil, nil

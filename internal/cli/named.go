@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -42,13 +43,25 @@ func (a *commandLine) places() []string {
 	return []string{"docker"}
 }
 
-// opener opens one of the providers in places. It returns nil if auto includes that provider, but it has no daemon.
+// lacksDocker reports whether err means that there is no Docker daemon for this user, and auto does without it.
+func (a *commandLine) lacksDocker(err error) bool {
+	return errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && !a.needsEngine() && native.Supported() == nil
+}
+
+// notInDocker is a hint: no name was looked up in Docker, because of an error of lacksDocker.
+func notInDocker(command string, err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return command + " lists them, but not those of Docker, whose socket this user may not use: add the user to its group (usually docker)"
+	}
+	return command + " lists them; no Docker Engine answers, so it was not looked up there"
+}
+
+// opener opens one of the providers in places. It returns nil if auto includes that provider, but it names no sandboxes.
 func (a *commandLine) opener(ctx context.Context, place string) (opened, error) {
 	a.quietly()
 	p, err := a.open(ctx, place)
-	if errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && native.Supported() == nil {
+	if a.lacksDocker(err) {
 		a.log.Debug("there may be more sandboxes in Docker", "error", err)
-		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -67,9 +80,13 @@ func (a *commandLine) opener(ctx context.Context, place string) (opened, error) 
 // holder opens the provider of a kept sandbox.
 func (a *commandLine) holder(ctx context.Context, name string) (opened, error) {
 	places := a.places()
+	var lacking error
 	for i, place := range places {
 		o, err := a.opener(ctx, place)
 		switch {
+		case a.lacksDocker(err):
+			lacking = err
+			continue
 		case err != nil:
 			return nil, err
 		case o == nil:
@@ -87,7 +104,7 @@ func (a *commandLine) holder(ctx context.Context, name string) (opened, error) {
 	}
 	return nil, &fumehood.Error{
 		Op: "open sandbox " + name, Class: fumehood.ErrConfig, Err: errors.New("there is no such kept sandbox"),
-		Hint: "`fumehood ps` lists them; no Docker Engine answers, so it was not looked up there",
+		Hint: notInDocker("`fumehood ps`", lacking),
 	}
 }
 

@@ -58,11 +58,11 @@ func services(infos []fumehood.ServiceInfo, states map[string]string) []serviceJ
 func (a *commandLine) kept(ctx context.Context) (all []provider.KeptSandbox, err error) {
 	for _, place := range a.places() {
 		o, err := a.opener(ctx, place)
+		if a.lacksDocker(err) || err == nil && o == nil {
+			continue
+		}
 		if err != nil {
 			return nil, err
-		}
-		if o == nil {
-			continue
 		}
 		kept, err := o.Kept(ctx)
 		if err := errors.Join(err, o.Close(ctx)); err != nil {

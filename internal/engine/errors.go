@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"regexp"
 	"slices"
@@ -21,7 +22,7 @@ import (
 func (c *Client) unreachable(err error) error {
 	hint := "start the Docker daemon, or set DOCKER_HOST or a docker context to a running one; `fumehood doctor` checks it"
 	if isDenied(err) {
-		hint = "this user may not use the socket: add the user to its group (usually docker), or run as root"
+		hint = "add the user to the socket's group (usually docker), run as root, or use the native provider"
 	}
 	return &fumehood.Error{
 		Op: "connect to " + c.endpoint, Class: fumehood.ErrUnavailable,
@@ -49,10 +50,13 @@ func plain(err error) error {
 	return err
 }
 
-// nobody is the client's error of an endpoint on which nothing listens.
+// nobody is the client's error of an endpoint on which nothing listens, or to which this user may not connect.
 type nobody struct{ error }
 
 func (n nobody) Error() string {
+	if isDenied(n.error) {
+		return "this user may not use the Docker Engine's socket"
+	}
 	text := "no Docker Engine answers there"
 	var t *tried
 	if errors.As(n.error, &t) {
@@ -60,6 +64,9 @@ func (n nobody) Error() string {
 	}
 	return text
 }
+
+// Is reports whether target is fs.ErrPermission, and this user may not connect. The client's error does not match it.
+func (n nobody) Is(target error) bool { return target == fs.ErrPermission && isDenied(n.error) }
 
 func (n nobody) Unwrap() error { return n.error }
 

@@ -22,6 +22,7 @@ type command struct {
 	before evidence
 
 	pressing *time.Timer // runs press when it fires; set when the worker has the command
+	young    *time.Timer // ends the command's turn when it fires; also set then
 
 	input  *patient  // our side of the command's standard input; nil without input
 	output []*outlet // stdout and stderr, or only the terminal
@@ -73,12 +74,18 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	}
 }
 
-// begin hands the command to a worker. It returns nil on success.
-func (c *command) begin() *wire.Failed {
+// begin hands the command to a worker when it is its turn. It returns nil on success.
+func (c *command) begin() (failed *wire.Failed) {
 	fail := func(what string, err error) *wire.Failed { return &wire.Failed{What: what, Text: err.Error()} }
 	if len(c.req.Args) == 0 {
 		return fail(wire.NoStart, errors.New("no command"))
 	}
+	c.g.takeTurn()
+	defer func() {
+		if failed != nil {
+			c.g.endTurn()
+		}
+	}()
 	c.before = c.g.cgroup.read()
 	theirs, err := c.plumb()
 	if err != nil {
@@ -89,6 +96,7 @@ func (c *command) begin() *wire.Failed {
 		c.closeOurs()
 		return fail(wire.NoResources, err)
 	}
+	c.young = time.AfterFunc(youngFor, c.g.endTurn)
 	return nil
 }
 
@@ -197,6 +205,9 @@ func (c *command) run() {
 	close(c.done)
 	c.pressing.Stop()
 	c.leave(idle) // before the host gets the result, so that its next command finds the same worker idle
+	if c.young.Stop() {
+		c.g.endTurn()
+	}
 	if c.failed == nil {
 		c.tell(end, max(survivors, 0))
 	}

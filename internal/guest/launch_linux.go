@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,10 +85,9 @@ func (l *launch) follow(socket *os.File) (*wire.Failed, error) {
 	if err := json.NewEncoder(socket).Encode(l); err != nil {
 		return nil, err
 	}
-	dec := json.NewDecoder(socket)
+	r := bufio.NewReader(socket)
 	for limited := false; ; limited = true {
-		var n note
-		err := dec.Decode(&n)
+		n, err := readNote(r)
 		switch {
 		case limited && errors.Is(err, io.EOF):
 			return nil, nil
@@ -106,17 +106,16 @@ func launched() int {
 	unix.CloseOnExec(launchSocket)
 	park(spareWorkerThreads)
 	socket := os.NewFile(launchSocket, "worker")
-	answer := json.NewEncoder(socket)
 	var l launch
 	if json.NewDecoder(socket).Decode(&l) != nil {
 		return 1
 	}
 	program, args, env := string(l.Program), words(l.Args), words(l.Env)
 	failed := restrict(l.Rlimits)
-	if failed == nil && answer.Encode(note{Started: true}) == nil {
+	if failed == nil && sendNote(socket, note{Started: true}) == nil {
 		failed = startFailure(program, syscall.Exec(program, args, env))
 	}
-	_ = answer.Encode(note{Failed: failed}) // the worker may be gone
+	_ = sendNote(socket, note{Failed: failed}) // the worker may be gone
 	return 1
 }
 

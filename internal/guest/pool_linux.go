@@ -1,7 +1,7 @@
 package guest
 
 import (
-	"encoding/json"
+	"bufio"
 	"errors"
 	"iter"
 	"math"
@@ -191,10 +191,10 @@ func (g *guest) spawn() (*supervisor, error) {
 // listen forwards the worker's notes until the worker is gone.
 func (w *supervisor) listen() {
 	defer close(w.notes)
-	dec := json.NewDecoder(w.socket)
+	r := bufio.NewReader(w.socket)
 	for {
-		var n note
-		if dec.Decode(&n) != nil {
+		n, err := readNote(r)
+		if err != nil {
 			return
 		}
 		w.notes <- n

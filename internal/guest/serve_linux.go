@@ -26,6 +26,7 @@ type guest struct {
 	limits limits // of the guest, and of its workers once they run
 
 	prepared chan struct{} // closed when commands can run
+	turns    chan struct{} // has an element for each young command, see takeTurn
 
 	mu      sync.Mutex
 	workers map[int]*supervisor // all living workers, by pid
@@ -94,7 +95,7 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 		}
 	}
 	// The guest's work is short and sequential: waking another thread would cost more than it saves.
-	runtime.GOMAXPROCS(1)
+	g.turns = make(chan struct{}, 2*runtime.GOMAXPROCS(1)) // GOMAXPROCS returns the number of processors
 	debug.SetGCPercent(gcPercent)
 	dispose(ignore, reserved)
 	surviveSignals()            // before the first command can send one
@@ -190,9 +191,6 @@ func park(n int) {
 func warmUp() {
 	var r wire.Request
 	_ = json.Unmarshal([]byte(`{"exec":{"args":[""],"env":[""],"dir":"","terse":true,"caps":[0,0],"grace_ms":0}}`), &r)
-	_, _ = json.Marshal(task{Start: &start{Args: [][]byte{nil}, Env: [][]byte{nil}}})
-	var n note
-	_ = json.Unmarshal([]byte(`{"ended":{"status":0,"user_us":0,"system_us":0,"max_rss":0},"idle":true}`), &n)
 	_, _ = json.Marshal(wire.Reply{Exit: &wire.Exit{}})
 }
 

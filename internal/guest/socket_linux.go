@@ -2,7 +2,6 @@ package guest
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"io"
 
@@ -24,18 +23,15 @@ func socketPair() (ours, theirs int, err error) {
 
 // post writes one task to a worker's socket, together with file descriptors.
 func post(socket *wire.Socket, t task, files []int) error {
-	body, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	msg := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...) //nolint:gosec // tasks are much shorter
+	msg := t.pack(make([]byte, 4))
+	binary.BigEndian.PutUint32(msg, uint32(len(msg)-4)) //nolint:gosec // tasks are much shorter
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)
 	}
 	sent := 0
 	var serr error
-	err = socket.Writing(func(fd int) bool {
+	err := socket.Writing(func(fd int) bool {
 		sent, serr = unix.SendmsgN(fd, msg, rights, nil, unix.MSG_NOSIGNAL)
 		return !errors.Is(serr, unix.EAGAIN)
 	})

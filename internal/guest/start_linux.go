@@ -14,6 +14,17 @@ import (
 // mostTries is how many workers are tried for a command.
 const mostTries = 16
 
+// youngFor is how long a command that has not ended holds a turn. Most commands end within it. Longer ones may wait
+// instead of using a processor, so they must not hold up others.
+const youngFor = 3 * time.Millisecond
+
+// takeTurn waits until fewer than two commands for each processor are young. More at once would end no sooner, and
+// each would need a worker, whose start takes several times as long as a short command.
+func (g *guest) takeTurn() { g.turns <- struct{}{} }
+
+// endTurn lets the next command start.
+func (g *guest) endTurn() { <-g.turns }
+
 // handOver gives the command to a worker. If writing to a worker fails, that worker has not received the command, and
 // the next one is tried.
 func (c *command) handOver(theirs []*os.File) (err error) {

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"io"
 	"iter"
@@ -29,39 +28,39 @@ const workerSocket = 3
 
 // task is a message from a guest to a worker. Exactly one field is set.
 type task struct {
-	Start  *start `json:"start,omitempty"` // sent with three file descriptors
-	Signal int    `json:"signal,omitempty"`
-	Kill   *int64 `json:"kill,omitempty"` // the grace in milliseconds
+	Start  *start // sent with three file descriptors
+	Signal int
+	Kill   *int64 // the grace in milliseconds
 }
 
 type start struct {
-	Args     [][]byte `json:"args"`
-	Env      [][]byte `json:"env"`
-	Dir      []byte   `json:"dir,omitempty"`
-	Terminal bool     `json:"terminal,omitempty"`
+	Args     [][]byte
+	Env      [][]byte
+	Dir      []byte
+	Terminal bool
 
-	Rlimits *wire.Rlimits `json:"rlimits,omitempty"`
+	Rlimits *wire.Rlimits
 
 	// Terse delays the report of the start until the command has ended, or for wire.SaidWithin.
-	Terse bool `json:"terse,omitempty"`
+	Terse bool
 }
 
 // note is a message from a worker to its guest. Exactly one field is set, except that Idle may come with Ended. For a
 // terse command that has ended, Started may not have been sent.
 type note struct {
-	Started bool         `json:"started,omitempty"`
-	Failed  *wire.Failed `json:"failed,omitempty"`
-	Ended   *ended       `json:"ended,omitempty"`
-	Killed  *int         `json:"killed,omitempty"` // how many processes survived
-	Idle    bool         `json:"idle,omitempty"`   // no descendant is left
+	Started bool
+	Failed  *wire.Failed
+	Ended   *ended
+	Killed  *int // how many processes survived
+	Idle    bool // no descendant is left
 }
 
 // ended is how the command's own process ended.
 type ended struct {
-	Status   uint32 `json:"status"` // as returned by wait4
-	UserUS   int64  `json:"user_us"`
-	SystemUS int64  `json:"system_us"`
-	MaxRSS   int64  `json:"max_rss"` // bytes
+	Status   uint32 // as returned by wait4
+	UserUS   int64
+	SystemUS int64
+	MaxRSS   int64 // bytes
 }
 
 type worker struct {
@@ -94,20 +93,18 @@ func work(program, slack string) int {
 	if err != nil {
 		return 1
 	}
-	enc := json.NewEncoder(socket)
 	var emu sync.Mutex
 	usual, _ := strconv.Atoi(slack) // written by the guest, so always a number
 	w := &worker{program: program, slack: usual, self: os.Getpid(), begun: make(chan struct{}, 1), tell: func(n note) {
 		emu.Lock()
 		defer emu.Unlock()
-		_ = enc.Encode(n) // if the guest is gone, the next read fails
+		_ = sendNote(socket, n) // if the guest is gone, the next read fails
 	}}
-	w.quit = func() { _ = socket.Close() } // makes the next read fail
-	dispose(byDefault, reserved)
+	w.quit = func() { _ = socket.Close() }             // makes the next read fail
+	dispose(byDefault, append(reserved, unix.SIGCHLD)) // the runtime's handler would wake a thread at each command's end
 	surviveSignals()
 	park(spareWorkerThreads)
 	go w.follow()
-	warmUpWorker()
 	for {
 		t, files, err := receive(socket)
 		if err != nil {
@@ -116,13 +113,6 @@ func work(program, slack string) int {
 		}
 		w.do(t, files)
 	}
-}
-
-// warmUpWorker is the worker's warmUp.
-func warmUpWorker() {
-	var t task
-	_ = json.Unmarshal([]byte(`{"start":{"args":[""],"env":[""],"dir":"","terse":true}}`), &t)
-	_ = json.NewEncoder(io.Discard).Encode(note{Ended: &ended{}, Idle: true})
 }
 
 // follow reaps children as they end, and never returns. It waits in the kernel, which is faster than Go's signals.
@@ -377,5 +367,6 @@ func receive(socket *wire.Socket) (t task, files []int, err error) {
 	if _, err := io.ReadFull(socket, body); err != nil {
 		return t, files, err
 	}
-	return t, files, json.Unmarshal(body, &t)
+	t, err = unpackTask(body)
+	return t, files, err
 }

@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -189,6 +191,51 @@ func TestGuest_workerAhead(t *testing.T) {
 	})
 }
 
+// atOnce runs a shell command n times at once, and returns the outputs.
+func (s started) atOnce(n int, script string) []string {
+	s.t.Helper()
+	outputs := make([]string, n)
+	var all sync.WaitGroup
+	for i := range outputs {
+		all.Go(func() {
+			var out bytes.Buffer
+			p, err := s.Exec(s.t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}}, false, func(_ fumehood.Stream, b []byte) { out.Write(b) })
+			if err == nil {
+				_, err = p.Wait(s.t.Context())
+			}
+			if err != nil {
+				s.t.Error(err)
+			}
+			outputs[i] = out.String()
+		})
+	}
+	all.Wait()
+	return outputs
+}
+
+// Commands at once share a few workers if they are short, and have one each if they are long.
+func TestGuest_turns(t *testing.T) {
+	t.Run("short", func(t *testing.T) {
+		const commands, tries = 100, 5
+		n := 0
+		for range tries { // on a busy machine they are not short
+			workers := map[string]bool{}
+			for _, parent := range ready(t).atOnce(commands, "echo $PPID") {
+				workers[parent] = true
+			}
+			if n = len(workers); n <= commands/2 {
+				return
+			}
+		}
+		t.Errorf("%d commands had %d workers", commands, n)
+	})
+	t.Run("long", func(t *testing.T) {
+		commands := 2*runtime.NumCPU() + 8
+		file := filepath.Join(t.TempDir(), "running")
+		ready(t).atOnce(commands, fmt.Sprintf("echo >> %s; until [ $(wc -l < %s) -ge %d ]; do sleep 0.05; done", file, file, commands))
+	})
+}
+
 // A host that has gone may no longer read, and writes then fail. The guest must still kill what it started.
 func TestGuest_hostGone(t *testing.T) {
 	cmd, conn := serving(t, []string{guestProgram(t)}, "--no-cgroup")
@@ -205,6 +252,9 @@ func TestWorker_signals(t *testing.T) {
 	s := ready(t, "sh", "-c", `trap "" HUP INT; exec "$@"`, "sh")
 	pid := s.only()
 	awaitHandlers(t, pid)
+	if _, caught := masks(t, pid); caught&(1<<(unix.SIGCHLD-1)) != 0 {
+		t.Error("the worker handles SIGCHLD, which wakes one of its threads at the end of each command")
+	}
 	for n := unix.Signal(1); n <= 64; n++ {
 		if n != unix.SIGKILL && n != unix.SIGSTOP && (n < 32 || n > 34) {
 			_ = unix.Kill(pid, n)

@@ -52,8 +52,12 @@ func (m *Manager) pidsLimits(ctx context.Context) int64 {
 }
 
 func (m *Manager) begin(ctx context.Context, by *guest) Command {
-	now := m.now(ctx)
-	return Command{m: m, guest: by, ooms: now.OOMs, ends: now.Ends, killed: new(atomic.Bool)}
+	c := Command{m: m, guest: by, killed: new(atomic.Bool)}
+	if by == nil || by.exec != nil || m.cfg.CountsOOMs || !m.cfg.Serves { // otherwise nothing compares them
+		now := m.now(ctx)
+		c.ooms, c.ends = now.OOMs, now.Ends
+	}
+	return c
 }
 
 // Start runs cmd through the guest of its user.

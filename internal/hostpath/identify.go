@@ -7,11 +7,11 @@ type File struct {
 }
 
 // Mountable returns the file that would be mounted, and why that is not safe; empty if it is. A path that leads to no
-// file is an error.
-func Mountable(path string, writable bool) (f File, why string, err error) {
-	why = Unsafe(path, writable)
+// file is an error. See Unsafe for state.
+func Mountable(path string, writable bool, state ...string) (f File, why string, err error) {
+	why = Unsafe(path, writable, state...)
 	if f, err = identify(path); err == nil && why == "" {
-		why = Unsafe(f.Path, writable)
+		why = Unsafe(f.Path, writable, state...)
 	}
 	return f, why, err
 }

@@ -122,8 +122,9 @@ func here() machine {
 }
 
 // Unsafe returns why a path of this machine must not be mounted in a sandbox, whoever requests it, or "" if it may be
-// mounted. Through such a path, code in the sandbox could take over the host, or read the user's keys.
-func Unsafe(path string, writable bool) (why string) {
+// mounted. Through such a path, code in the sandbox could take over the host, or read the user's keys. state are folders
+// of sandboxes in other places than by default.
+func Unsafe(path string, writable bool, state ...string) (why string) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return err.Error()
@@ -137,7 +138,9 @@ func Unsafe(path string, writable bool) (why string) {
 			return whySocket
 		}
 	}
-	if why := here().unsafe(real, writable); why != "" {
+	m := here()
+	m.state = append(m.state, state...)
+	if why := m.unsafe(real, writable); why != "" {
 		return why
 	}
 	if info, err := os.Stat(real); err == nil && info.Mode()&(fs.ModeSocket|fs.ModeDevice) != 0 {
@@ -148,11 +151,10 @@ func Unsafe(path string, writable bool) (why string) {
 
 // unsafe checks a path without links.
 func (m machine) unsafe(path string, writable bool) string {
-	if m.goos == "linux" && path != "/dev/shm" && within("/dev/shm", path) {
-		return "" // memory for temporary files of programs
-	}
+	// Memory for temporary files of programs.
+	shared := m.goos == "linux" && path != "/dev/shm" && within("/dev/shm", path)
 	for _, p := range m.places(path) {
-		if p.writable && !writable {
+		if p.writable && !writable || shared && p.path == "/dev" {
 			continue
 		}
 		for _, at := range []string{p.path, Real(p.path)} {

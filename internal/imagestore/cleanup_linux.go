@@ -97,10 +97,11 @@ func (c *cleaner) decide(ctx context.Context) error {
 		folder string
 		visit  func(name string) error
 	}{
-		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layer}, {unfinished, c.leftover}, {locksDir, c.lock},
+		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layerOf(layersDir)},
+		{oldLayers, c.layerOf(oldLayers)}, {unfinished, c.leftover}, {locksDir, c.lock},
 	} {
 		entries, err := os.ReadDir(c.s.path(step.folder, ""))
-		if err != nil {
+		if err != nil && !(step.folder == oldLayers && errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 		for _, e := range entries {
@@ -190,11 +191,14 @@ func (c *cleaner) danglingRef(key string) error {
 	return c.unlink(c.s.path(refsDir, key))
 }
 
-func (c *cleaner) layer(hex string) error {
-	if c.layers[hex] {
-		return nil
+// layerOf returns a function that removes a layer of a folder which no image has.
+func (c *cleaner) layerOf(folder string) func(hex string) error {
+	return func(hex string) error {
+		if c.layers[hex] {
+			return nil
+		}
+		return c.remove(Removed{Kind: KindLayer, ID: "sha256:" + hex}, c.s.path(folder, hex))
 	}
-	return c.remove(Removed{Kind: KindLayer, ID: "sha256:" + hex}, c.s.path(layersDir, hex))
 }
 
 // leftover removes what a killed process did not finish. The lock of a layer or cleanup that goes on is taken, and

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -63,6 +64,9 @@ func (s *Store) engineID(ctx context.Context, r reference) (string, error) {
 		return id, nil
 	case errors.Is(err, errNoSocket):
 		return "", fail(fumehood.ErrUnsupported, "use `docker save` and docker-archive:FILE, or set DOCKER_HOST=unix://PATH", "%w", err)
+	case errors.Is(err, fs.ErrPermission):
+		hint := "add the user to its group (usually docker), or name an image of a registry or a file: docker-archive:FILE, oci:FOLDER"
+		return "", fail(fumehood.ErrUnavailable, hint, "this user may not use the Docker Engine's socket: %w", err)
 	case err != nil:
 		hint := "start the Docker daemon, or name an image of a registry or a file: docker-archive:FILE, oci:FOLDER"
 		return "", fail(fumehood.ErrUnavailable, hint, "no Docker Engine answers: %w", err)

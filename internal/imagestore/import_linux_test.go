@@ -128,3 +128,40 @@ func TestStore_Import_rejected(t *testing.T) {
 		})
 	}
 }
+
+// A layer of an older version is unpacked again, and removed by a cleanup.
+func TestStore_oldLayers(t *testing.T) {
+	noEngine(t)
+	s, b := newStore(t), build(t, layerOf(t, file("f", "1")))
+	archive := b.saveAs(t, []string{"test"})
+	if _, err := s.Import(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(s.path(layersDir, ""), s.path(oldLayers, "")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(s.dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, err := s.Find(t.Context(), "test:latest"); err == nil {
+		t.Errorf("got %v", img.Layers)
+	}
+	if _, err := s.Import(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	img, err := s.Find(t.Context(), "test:latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(img.Layers[0], "f")); string(got) != "1" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := img.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Cleanup(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	left(t, s, oldLayers)
+}

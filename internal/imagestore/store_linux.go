@@ -63,10 +63,11 @@ type Store struct {
 
 // The folders of a store.
 const (
-	layersDir  = "layers" // HEX of the layer's uncompressed digest: the unpacked layer
-	imagesDir  = "images" // HEX of the config's digest: the config
-	refsDir    = "refs"   // KEY of a reference: its record
-	keptDir    = "kept"   // HEX of the config's digest and of a folder's path: the path
+	layersDir  = "layers-2" // HEX of the layer's uncompressed digest: the unpacked layer. The number changes with its form
+	oldLayers  = "layers"   // those of older versions, which Cleanup removes
+	imagesDir  = "images"   // HEX of the config's digest: the config
+	refsDir    = "refs"     // KEY of a reference: its record
+	keptDir    = "kept"     // HEX of the config's digest and of a folder's path: the path
 	locksDir   = "locks"
 	unfinished = "tmp" // HEX of a layer that is unpacked; files until they are complete; what is removed
 )

@@ -129,7 +129,7 @@ func supported(spec fumehood.Spec) error {
 	case spec.Network.Mode != "":
 		what, hint = "choose a network", "name none: host processes always have the host's network"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)) || set(float64(spec.Limits.Disk)):
-		what, hint = "limit memory, CPUs, processes or the disk", "set no limits, or use the docker provider"
+		what, hint = "limit memory, CPUs, processes or the disk", "set no limits, or use the docker or native provider"
 	case spec.Runtime != "":
 		what, hint = "choose a container runtime", "name none: host processes have no runtime"
 	case len(spec.Ports) > 0:

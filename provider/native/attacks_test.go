@@ -359,7 +359,7 @@ func TestSandbox_layers(t *testing.T) {
 	}
 	p := newProvider(t, native.Options{})
 	one, two := start(t, p, fumehood.Spec{Image: debian}), start(t, p, fumehood.Spec{Image: debian})
-	found, err := filepath.Glob(filepath.Join(cache, "fumehood", "native", "images", "layers", "*", "etc", "debian_version"))
+	found, err := filepath.Glob(filepath.Join(cache, "fumehood", "native", "images", "layers-*", "*", "etc", "debian_version"))
 	if err != nil || len(found) == 0 {
 		t.Fatalf("no layer: %v, %v", found, err)
 	}

@@ -357,7 +357,7 @@ func TestProvider_Cleanup_keptImage(t *testing.T) {
 		if _, err := other.Cleanup(t.Context(), provider.CleanupOptions{Caches: true}); err != nil {
 			t.Fatal(err)
 		}
-		all, err := os.ReadDir(filepath.Join(opts.CacheDir, "images", "layers"))
+		all, err := os.ReadDir(filepath.Join(opts.CacheDir, "images", "layers-2"))
 		if err != nil {
 			t.Fatal(err)
 		}

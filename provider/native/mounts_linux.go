@@ -15,7 +15,7 @@ import (
 func (p *Provider) checkMounts(spec fumehood.Spec) ([]setup.Mount, error) {
 	mounts := make([]setup.Mount, len(spec.Mounts))
 	for i, m := range spec.Mounts {
-		file, why, err := hostpath.Mountable(m.Host, m.Writable)
+		file, why, err := hostpath.Mountable(m.Host, m.Writable, p.stateDir, p.cacheDir)
 		bad := func(hint, format string, a ...any) error {
 			return &fumehood.Error{Op: "mount " + m.Host, Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...), Hint: hint}
 		}

@@ -29,6 +29,7 @@ type Provider struct {
 	opts     Options
 	log      *slog.Logger
 	stateDir string
+	cacheDir string
 	guest    func() (string, error) // installs the guest's program once, and returns its path
 	store    *imagestore.Store
 	filter   []byte                 // of system calls; nil allows all
@@ -110,7 +111,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME"}
 	}
-	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, boxes: map[*sandbox]fumehood.Sandbox{}}
+	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, cacheDir: cache, boxes: map[*sandbox]fumehood.Sandbox{}}
 	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)

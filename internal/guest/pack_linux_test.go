@@ -1,0 +1,72 @@
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"reflect"
+	"testing"
+
+	"github.com/fumehood/fumehood/internal/wire"
+)
+
+func TestTask_pack(t *testing.T) {
+	grace := int64(5000)
+	all := start{
+		Args: [][]byte{[]byte("a"), {}, {0xff}}, Env: [][]byte{[]byte("K=v")}, Dir: []byte("/d"), Terminal: true, Terse: true,
+		Rlimits: &wire.Rlimits{CPU: 1, FileSize: 1 << 40, OpenFiles: 3, Processes: 4},
+	}
+	for name, want := range map[string]task{
+		"signal": {Signal: 15},
+		"kill":   {Kill: &grace},
+		"start":  {Start: &start{Args: [][]byte{[]byte("true")}, Env: [][]byte{}, Dir: []byte{}}},
+		"all":    {Start: &all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := want.pack(nil)
+			if got, err := unpackTask(b); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			for n := range b {
+				if got, err := unpackTask(b[:n]); err == nil {
+					t.Errorf("the first %d bytes: %+v", n, got)
+				}
+			}
+		})
+	}
+}
+
+func TestNote_send(t *testing.T) {
+	survivors := 3
+	for name, want := range map[string]note{
+		"started": {Started: true},
+		"failed":  {Failed: &wire.Failed{What: wire.NoProgram, Text: "x: not found"}},
+		"ended":   {Ended: &ended{Status: 1<<32 - 1, UserUS: 1, SystemUS: 2, MaxRSS: 1 << 40}, Idle: true},
+		"killed":  {Killed: &survivors},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sent bytes.Buffer
+			if err := sendNote(&sent, want); err != nil {
+				t.Fatal(err)
+			}
+			whole := sent.Bytes()
+			if got, err := readNote(bufio.NewReader(&sent)); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("got %+v, %v", got, err)
+			}
+			for n := range whole {
+				if got, err := readNote(bufio.NewReader(bytes.NewReader(whole[:n]))); err == nil {
+					t.Errorf("the first %d bytes: %+v", n, got)
+				}
+			}
+		})
+	}
+	for name, sent := range map[string][]byte{
+		"too long":          {0xff, 0xff, 0xff, 0xff},
+		"longer text":       {0, 0, 0, 4, 0, 0, 2, 100},
+		"negative length":   {0, 0, 0, 4, 0, 0, 2, 1},
+		"no number, only 1": {0, 0, 0, 1, 0xff},
+	} {
+		if got, err := readNote(bufio.NewReader(bytes.NewReader(sent))); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
