@@ -651,7 +651,7 @@ def test_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="Unknown option 'nothing'"):
         FumehoodEnvironment.preflight({"nothing": 1})
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
-    with pytest.raises(SystemExit, match="unix:///nowhere.*start the Docker daemon"):
+    with pytest.raises(SystemExit, match=r"unix:///nowhere.*start the Docker daemon"):
         FumehoodEnvironment.preflight()
 
 
