@@ -45,6 +45,9 @@ type Policy struct {
 type Image struct {
 	Ref                 string // reference to start; empty means the project's
 	Entrypoint, Command []string
+	// Health is the image's health check: Test as in the image, and zero values for what it does not set. Only Members
+	// uses it.
+	Health Health
 }
 
 // Change is a difference from the files, or a setting that was allowed although it breaks the isolation.

@@ -17,14 +17,7 @@ func (a *applying) idles(svc *types.ServiceConfig, img Image) bool {
 	if a.pol.Volume == "" || svc.Pid != "" || a.lendsPIDs(svc.Name) {
 		return false // as first process of a namespace, the guest kills the processes that it finds
 	}
-	entrypoint, command := []string(svc.Entrypoint), []string(svc.Command)
-	if svc.Entrypoint == nil {
-		entrypoint = img.Entrypoint
-		if svc.Command == nil {
-			command = img.Command
-		}
-	}
-	return waits(slices.Concat(entrypoint, command))
+	return waits(mainProgram(svc, img))
 }
 
 // lendsPIDs reports whether another service shares a service's PID namespace.

@@ -68,17 +68,6 @@ func checkOf(h *container.HealthConfig) *Check {
 	}
 }
 
-// Limit returns the time after the start within which the Engine has decided about the health. It covers the start
-// period, a check that is running when that period ends, and all retries. The result is at most most, because an
-// image may ask for hours or for values that overflow.
-func (c Check) Limit(most time.Duration) time.Duration {
-	one := min(c.Interval, most) + min(c.Timeout, most)
-	if one > 0 && c.Retries > int(most/one) {
-		return most
-	}
-	return min(min(c.StartPeriod, most)+time.Duration(1+c.Retries)*one, most)
-}
-
 // Inspect describes a container by name or id. A container that does not exist is an ErrUnavailable.
 func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	res, err := c.api.ContainerInspect(ctx, id, client.ContainerInspectOptions{})

@@ -46,10 +46,11 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	if err := s.unpackInto(ctx, r, diff, from, b, dir); err != nil {
-		return errors.Join(layerError(diff, err), os.RemoveAll(dir))
+	err := layerError(diff, s.unpackInto(ctx, r, diff, from, b, dir))
+	if err == nil {
+		err = os.Rename(dir, s.path(layersDir, diff.Hex))
 	}
-	if err := os.Rename(dir, s.path(layersDir, diff.Hex)); err != nil {
+	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	s.opts.Progress(Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})

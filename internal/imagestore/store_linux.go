@@ -133,7 +133,7 @@ func (s *Store) write(folder, name string, content []byte) error {
 
 // Folder makes an empty folder below the store, for an image that is made in another way. Only this process's user may
 // enter it. Others that call Folder with the same name wait until release removes it. Cleanup removes that of a killed
-// process. The name has no slash, and is none of a layer.
+// process. The name has no slash, and is not the digest of a layer.
 func (s *Store) Folder(ctx context.Context, name string) (dir string, release func() error, err error) {
 	dir = s.path(unfinished, name)
 	unlock, err := s.lock(ctx, layerLock+name, false)

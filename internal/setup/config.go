@@ -22,6 +22,8 @@ type Config struct {
 	Root *Root `json:"root,omitempty"`
 	// Hostname is the sandbox's host name.
 	Hostname string `json:"hostname,omitempty"`
+	// Hosts are more lines of /etc/hosts, without their ends.
+	Hosts []string `json:"hosts,omitempty"`
 	// Resolver is the name server in /etc/resolv.conf. The zero value means none.
 	Resolver netip.Addr `json:"resolver,omitzero"`
 	// Prohibited are the IPv4 destinations that the kernel refuses to send to, each one once.
@@ -70,6 +72,14 @@ type Root struct {
 	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
 	Sockets string `json:"sockets,omitempty"`
 
+	// Volumes are mounts that the host passed as descriptors, after that of Config.Held. Tmpfs are mounted too.
+	Volumes []Volume `json:"volumes,omitempty"`
+	Tmpfs   []Tmpfs  `json:"tmpfs,omitempty"`
+	// Shm is the size of /dev/shm in bytes. 0 means ShmSize.
+	Shm int64 `json:"shm,omitempty"`
+	// ReadOnly makes the root file system read-only, but not what is mounted in it.
+	ReadOnly bool `json:"read_only,omitempty"`
+
 	userNamespace bool // as Config.UserNamespace
 }
 
@@ -80,6 +90,20 @@ type Mount struct {
 	Writable  bool   `json:"writable,omitempty"`
 	Device    uint64 `json:"device"` // of the file that was checked, as returned by stat(2), like Inode
 	Inode     uint64 `json:"inode"`
+}
+
+// Volume is a volume that several sandboxes may mount. It gets the owner and mode of the image's folder at its place.
+type Volume struct {
+	Container string `json:"container"` // absolute and clean
+	Writable  bool   `json:"writable,omitempty"`
+}
+
+// Tmpfs is a file system in memory. An option is "name=value".
+type Tmpfs struct {
+	Container string   `json:"container"` // absolute and clean
+	Options   []string `json:"options,omitempty"`
+	Exec      bool     `json:"exec,omitempty"`
+	ReadOnly  bool     `json:"read_only,omitempty"`
 }
 
 // DiskFD is the descriptor of the guest's process that is the writable layer, see Root.
@@ -121,6 +145,7 @@ const (
 	FaultImage Fault = "image" // the image cannot be used
 	FaultMount Fault = "mount" // a mount's source or target cannot be used
 	FaultIDs   Fault = "ids"   // the user namespace has no other user than root
+	FaultFill  Fault = "fill"  // the image has files where a volume is mounted, which are not copied
 )
 
 // maxMessage bounds a Config and a Reply in bytes.

@@ -24,8 +24,8 @@ var links = map[string]string{
 	"core": "/proc/kcore", "ptmx": "pts/ptmx",
 }
 
-// makeDev mounts and fills /dev. It attaches the host's device nodes, or makes new ones if there are none.
-func makeDev(nodes map[string]mount, oneUser bool) error {
+// makeDev mounts and fills /dev. shm is the size of /dev/shm in bytes. It attaches the host's device nodes, or makes new ones if there are none.
+func makeDev(nodes map[string]mount, oneUser bool, shm int64) error {
 	const execless = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 	dev, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID, "size=65536k", "mode=0755")
 	if err != nil {
@@ -65,7 +65,7 @@ func makeDev(nodes map[string]mount, oneUser bool) error {
 		options    []string
 	}{
 		{"devpts", "/dev/pts", execless, terminals},
-		{"tmpfs", "/dev/shm", restricted, []string{fmt.Sprintf("size=%d", ShmSize), "mode=1777"}},
+		{"tmpfs", "/dev/shm", restricted, []string{fmt.Sprintf("size=%d", shm), "mode=1777"}},
 		{"mqueue", "/dev/mqueue", restricted, nil},
 	} {
 		m, err := newFS(fs.kind, fs.attributes, fs.options...)

@@ -214,6 +214,8 @@ func fix(at string) error {
 }
 
 // restrictOne sets attributes of the mount alone.
-func (m mount) restrictOne(attributes uint64) error {
-	return os.NewSyscallError("mount_setattr", unix.MountSetattr(m.fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes}))
+func (m mount) restrictOne(attributes uint64) error { return m.restrictAt("", attributes) }
+
+func (m mount) restrictAt(path string, attributes uint64) error {
+	return os.NewSyscallError("mount_setattr", unix.MountSetattr(m.fd, path, unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes}))
 }

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,7 @@ type sources struct {
 	devices          map[string]mount // by name; only in a user namespace, which cannot make nodes
 	binds            []mount          // in the order of Root.Mounts
 	layers           []mount          // in the order of Root.Layers; only if the host passed them
+	volumes          []mount          // in the order of Root.Volumes
 }
 
 // open makes the mounts. passed are those that the host has sent.
@@ -107,7 +109,7 @@ func (s sources) close() {
 			m.close()
 		}
 	}
-	for _, m := range slices.Concat(s.binds, s.layers, []mount{s.guest, s.sockets, s.proc, s.sys}) {
+	for _, m := range slices.Concat(s.binds, s.layers, s.volumes, []mount{s.guest, s.sockets, s.proc, s.sys}) {
 		m.close()
 	}
 }
@@ -246,7 +248,7 @@ func (r Root) fill(s sources, oneUser bool) error {
 			return err
 		}
 	}
-	if err := makeDev(s.devices, oneUser); err != nil {
+	if err := makeDev(s.devices, oneUser, cmp.Or(r.Shm, ShmSize)); err != nil {
 		return err
 	}
 	if err := attachCgroups(s.cgroups, cgroupRoot); err != nil {
@@ -260,23 +262,6 @@ func (r Root) fill(s sources, oneUser bool) error {
 	for _, at := range Fixed {
 		if err := fix(at); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// bind attaches what the user mounts. A mount below another one comes after it.
-func (r Root) bind(s sources) error {
-	order := make([]int, len(r.Mounts))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return strings.Count(path.Clean(r.Mounts[a].Container), "/") - strings.Count(path.Clean(r.Mounts[b].Container), "/")
-	})
-	for _, i := range order {
-		if err := s.binds[i].attachMade(r.Mounts[i].Container); err != nil {
-			return &failure{FaultMount, fmt.Errorf("mount %s: %w", r.Mounts[i].Host, err)}
 		}
 	}
 	return nil

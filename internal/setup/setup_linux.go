@@ -39,6 +39,11 @@ func Run(conn *os.File) error {
 		keep = append(keep, c.held())
 		unix.CloseOnExec(c.held())
 	}
+	if c.Root != nil {
+		for i := range c.Root.Volumes {
+			keep = append(keep, c.volume(i))
+		}
+	}
 	if err := closeInherited(keep...); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
 	}
@@ -77,6 +82,14 @@ func (c Config) held() int {
 		return DiskFD + 1
 	}
 	return DiskFD
+}
+
+// volume returns the descriptor of a volume.
+func (c Config) volume(i int) int {
+	if c.Held {
+		i++
+	}
+	return c.held() + i
 }
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
@@ -120,6 +133,12 @@ func (c Config) build(passed []mount) (step string, err error) {
 		}
 		if err := c.complete(); err != nil {
 			return "prepare the root file system", err
+		}
+		if c.Root.ReadOnly {
+			root := mount{"the root file system", unix.AT_FDCWD}
+			if err := root.restrictAt("/", unix.MOUNT_ATTR_RDONLY); err != nil {
+				return "make the root file system read-only", err
+			}
 		}
 		if err := loopback(); err != nil {
 			return "start the loopback interface", err
@@ -165,6 +184,9 @@ func (c Config) buildRoot(passed []mount) (step string, err error) {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
 	}
 	s, err := r.open(passed)
+	for i := range r.Volumes {
+		s.volumes = append(s.volumes, mount{"a volume", c.volume(i)})
+	}
 	defer s.close()
 	if err != nil {
 		return "open what is mounted", err
@@ -195,6 +217,9 @@ func (c Config) name() error {
 // writeEtc writes the files that contain the host name.
 func (c Config) writeEtc() error {
 	hosts := "127.0.0.1\tlocalhost " + c.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	for _, line := range c.Hosts {
+		hosts += line + "\n"
+	}
 	resolver := ""
 	if c.Resolver.IsValid() {
 		resolver = "nameserver " + c.Resolver.String() + "\n"

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/startup"
 )
 
 // deaths caches the report on how a service's container died. The report is collected once per death, not once per call
@@ -64,10 +65,10 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	seen := s.sb.p.watch.Await(ctx, s.id, guests.DeathWait, over)
 	// Under gVisor, the out-of-memory killer kills the sandbox process, and the guest then exits with any code.
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
-	if s.deaths.oom || seen.Alone && !s.Serves && !s.oneShot { // our own program only ends if the daemon or we end it
+	if s.deaths.oom || seen.Alone && !s.Serves && !s.OneShot() { // our own program only ends if the daemon or we end it
 		known.Class = fumehood.ErrBroken
 	}
-	log := s.sb.p.engine.LastLog(ctx, state, lastLines)
+	log := s.sb.p.engine.LastLog(ctx, state, startup.LastLines)
 	if strings.TrimSpace(log) == "" {
 		log = s.guests.Complaint() // not all log drivers support reading
 	}
@@ -76,7 +77,7 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	}
 	var b strings.Builder
 	for line := range strings.Lines(log) {
-		b.WriteString("\n    " + readable(line))
+		b.WriteString("\n    " + startup.Readable(line))
 	}
 	return &fumehood.Error{Class: known.Class, Err: fmt.Errorf("%w; its last lines:%s", known.Err, b.String()), Hint: known.Hint}
 }

@@ -21,7 +21,7 @@ func (s *service) forwardAll(ctx context.Context) error {
 	}
 	for _, p := range s.Service.Forward {
 		if _, err := s.forwards.Listen(ctx, p, state.Addresses...); err != nil {
-			return s.failure("forward ports", err)
+			return s.Failure("forward ports", err)
 		}
 	}
 	return nil

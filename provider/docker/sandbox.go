@@ -49,7 +49,6 @@ type sandbox struct {
 	folder     string // on this machine, see state.go; empty without a folder
 	socketless bool   // nothing can be mounted from it
 	subnets    []netip.Prefix
-	deadline   time.Time // by which everything must be ready; zero if each service has its own limit
 
 	ran atomic.Bool // a command has run, started by any process
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/forward"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/startup"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -19,15 +20,14 @@ import (
 // the Engine's API.
 type service struct {
 	sb *sandbox
-	compose.Service
+	*startup.Service
+	project    *compose.Project // set when it is started
 	info       fumehood.ServiceInfo
 	containers []engine.State // as created, in the order of Service.Containers
 	id         string         // of the first container; commands run in it
 
 	guests *guests.Manager
 	deaths deaths
-
-	stages // of its start
 
 	forwards *forward.Ports
 
@@ -47,7 +47,8 @@ var (
 // newService returns the backend of a service with the containers that were created for it.
 func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
 	first := containers[0]
-	svc := &service{sb: sb, Service: s, containers: containers, id: first.ID, stages: newStages()}
+	svc := &service{sb: sb, containers: containers, id: first.ID}
+	svc.Service = startup.New(s, starter{svc})
 	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
 	svc.guests = newGuests(svc)
 	if sb != nil { // nil if the service is only described

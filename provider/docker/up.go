@@ -5,63 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/startup"
 )
 
 // startTimeout bounds the wait for the Engine's event after a confirmed start, and for a guest's first message.
 const startTimeout = 30 * time.Second
 
-// start starts the created project: each service as soon as its dependencies are ready. It returns when all services
-// are ready: running or exited with code 0, and healthy if they have a health check. The first failure of a service
-// that is not optional ends the start.
+// start starts the created project, and returns when all services are ready.
 func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	if c := sb.spec.Compose; c != nil && c.ReadyTimeout > 0 {
-		sb.deadline = time.Now().Add(c.ReadyTimeout)
-	}
-	sb.relate()
-	guarding, over := context.WithCancel(ctx)
-	defer over()
-	var starts, guards sync.WaitGroup
+	var all []*startup.Service
 	for _, s := range sb.services {
-		own, end := context.WithCancelCause(ctx)
-		failed := func(err error) {
-			if s.fail(err) && s.optional && ctx.Err() == nil {
-				sb.p.opts.Logger.Warn("an optional service failed", "sandbox", sb.spec.Name, "service", s.Name, "error", err)
-			}
-			if !s.optional {
-				fail(err)
-			}
-			end(err)
-		}
-		guard := func() {
-			for _, c := range s.containers {
-				guards.Go(func() {
-					if err := s.guard(ctx, guarding, c); err != nil {
-						failed(err)
-					}
-				})
-			}
-		}
-		starts.Go(func() {
-			if err := s.start(own, project, guard); err != nil {
-				failed(err)
-			}
-			end(nil)
-		})
+		s.project = project
+		all = append(all, s.Service)
 	}
-	starts.Wait()
-	over()
-	guards.Wait()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	var within time.Duration
+	if c := sb.spec.Compose; c != nil {
+		within = c.ReadyTimeout
+	}
+	if err := startup.Start(ctx, all, within, sb.p.opts.Logger.With("sandbox", sb.spec.Name)); err != nil {
+		return err
 	}
 	for _, s := range sb.services {
 		if err := s.forwardAll(ctx); err != nil {
@@ -71,87 +39,64 @@ func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 	return nil
 }
 
-// relate sets which services are optional and which are one-shots. A service is optional if other services depend on
-// it, none of them requires it, and it is not the default one. It is a one-shot if another service waits for its
-// completion.
-func (sb *sandbox) relate() {
-	needed := map[string]bool{sb.services[0].Name: true}
-	for _, s := range sb.services {
-		for _, d := range s.After {
-			on := sb.service(d.Service)
-			on.optional = true
-			needed[d.Service] = needed[d.Service] || d.Required
-			on.oneShot = on.oneShot || d.Condition == compose.Completed
-		}
-	}
-	for _, s := range sb.services {
-		s.optional = s.optional && !needed[s.Name]
-	}
-}
+// starter starts a service's containers, and observes them by the Engine's events.
+type starter struct{ *service }
 
-// start starts the service's containers when its dependencies are ready, starts guarding them, and waits until they are
-// ready.
-func (s *service) start(ctx context.Context, project *compose.Project, guard func()) error {
-	early := s.Early && s.containers[0].Check == nil
-	if err := s.depends(ctx, early); err != nil {
-		return err
-	}
-	s.begun = time.Now()
-	err := s.timed(ctx, "start", "it has not started", func(ctx context.Context) error { return s.launch(ctx, project) })
-	if err != nil {
-		return err
-	}
-	s.begun = time.Now()
-	guard()
-	if early {
-		if err := s.depends(ctx, false); err != nil {
-			return err
-		}
-	}
-	close(s.launched)
-	if err := s.settles(ctx); err != nil {
-		return err
-	}
-	for _, c := range s.containers {
-		if c.Check == nil {
-			continue
-		}
-		if err := s.await(ctx, c, "wait until healthy", c.Check.Limit(readyTimeout), isHealthy); err != nil {
-			return err
-		}
-	}
-	s.guests.Settled(ctx)
-	close(s.ready)
-	if !s.oneShot {
+var _ startup.Host = starter{}
+
+// Containers returns the number of containers.
+func (s starter) Containers() int { return len(s.containers) }
+
+// Check describes the health check of a container.
+func (s starter) Check(n int) *startup.Check { return (*startup.Check)(s.containers[n].Check) }
+
+// Settle waits until the guest answers that an exec starts.
+func (s starter) Settle(ctx context.Context) error {
+	if s.sb.direct() {
 		return nil
 	}
-	for _, c := range s.containers {
-		if err := s.await(ctx, c, "wait until completed", readyTimeout, hasCompleted); err != nil {
-			return err
-		}
+	_, err := s.guests.Own(ctx)
+	if err == nil {
+		return nil
 	}
-	close(s.completed)
-	return nil
+	select {
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) { // the service has died, or the start has ended otherwise
+			return context.Cause(ctx)
+		}
+	case <-time.After(guests.DeathWait):
+	}
+	return s.Failure("start the guest", err)
 }
 
-// depends waits until the service's dependencies are ready. A service that is started early does not wait for their
-// health: it only waits until they are started.
-func (s *service) depends(ctx context.Context, early bool) error {
-	for _, d := range s.After {
-		condition := d.Condition
-		if early && condition == compose.Healthy {
-			condition = compose.Started
-		}
-		if err := s.sb.service(d.Service).meets(ctx, condition); err != nil {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if d.Required {
-				return err
-			}
-		}
+// Ready records that an exit of the service's own program breaks the service from now on.
+func (s starter) Ready(ctx context.Context) { s.guests.Settled(ctx) }
+
+func stateOf(st engine.ContainerState) startup.State {
+	return startup.State{Died: st.Died, Deaths: st.Deaths, Exit: st.Exit, Health: st.Health}
+}
+
+// State returns what the events say about a container.
+func (s starter) State(n int) startup.State { return stateOf(s.sb.p.watch.State(s.containers[n].ID)) }
+
+// Until waits for events of a container.
+func (s starter) Until(ctx context.Context, n int, wanted func(startup.State) bool) (startup.State, bool) {
+	state, ok := s.sb.p.watch.Until(ctx, s.containers[n].ID, func(st engine.ContainerState) bool { return wanted(stateOf(st)) })
+	return stateOf(state), ok
+}
+
+// Restarts reports whether the Engine has restarted a container that died.
+func (s starter) Restarts(ctx context.Context, n int) bool {
+	state, err := s.sb.p.engine.Inspect(ctx, s.containers[n].ID)
+	return err == nil && state.Running
+}
+
+// Evidence returns what the Engine has kept of a container's last check and log.
+func (s starter) Evidence(ctx context.Context, n, lines int) (check, log string) {
+	if now, err := s.sb.p.engine.Inspect(ctx, s.containers[n].ID); err == nil {
+		check = now.Found
 	}
-	return nil
+	return check, s.sb.p.engine.LastLog(ctx, s.containers[n], lines)
 }
 
 // endedAtOnce returns the error for a guest that exited during the start. A guest exits with code 0 if its connection
@@ -164,21 +109,21 @@ func endedAtOnce(state engine.ContainerState) error {
 	return err
 }
 
-// launch starts the containers and waits until they run and their guests answer.
-func (s *service) launch(ctx context.Context, project *compose.Project) error {
+// Launch starts the containers and waits until they run and their guests answer.
+func (s starter) Launch(ctx context.Context) error {
 	if s.Serves {
 		if err := s.guests.Attach(ctx); err != nil {
 			return err
 		}
 	}
 	if s.Hooked {
-		if err := s.sb.p.compose.Start(ctx, project, s.Name); err != nil {
-			return s.failure("start", s.portTaken(err))
+		if err := s.sb.p.compose.Start(ctx, s.project, s.Name); err != nil {
+			return s.Failure("start", s.portTaken(err))
 		}
 	} else {
 		for _, c := range s.containers {
 			if err := s.sb.p.engine.StartContainer(ctx, c.ID); err != nil {
-				return s.failure("start", s.portTaken(err))
+				return s.Failure("start", s.portTaken(err))
 			}
 		}
 	}
@@ -190,9 +135,9 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !ok:
-			return s.failure("start", &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
+			return s.Failure("start", &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
 		case s.Serves && state.Died:
-			return s.failure("start", endedAtOnce(state))
+			return s.Failure("start", endedAtOnce(state))
 		}
 	}
 	if !s.Serves {
@@ -202,7 +147,7 @@ func (s *service) launch(ctx context.Context, project *compose.Project) error {
 		if began.Err() != nil {
 			err = s.seen(ctx, context.Cause(began), s.guests.Complaint())
 		}
-		return s.failure("start the guest", err)
+		return s.Failure("start the guest", err)
 	}
 	return nil
 }
@@ -216,34 +161,4 @@ func (s *service) portTaken(err error) error {
 		return err
 	}
 	return &fumehood.Error{Op: e.Op, Class: fumehood.ErrConfig, Err: e.Err, Hint: "free the port, or publish another; the Engine chooses a free one if the host's port is not set"}
-}
-
-// meets waits until the service meets the condition of a service that depends on it.
-func (s *service) meets(ctx context.Context, condition string) error {
-	reached := s.launched
-	switch condition {
-	case compose.Healthy:
-		reached = s.ready
-	case compose.Completed:
-		reached = s.completed
-	}
-	select {
-	case <-reached:
-	case <-s.failed:
-		return s.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if condition != compose.Healthy {
-		return nil
-	}
-	for _, c := range s.containers {
-		if c.Check == nil {
-			return s.failure("wait until healthy", &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("another service waits until it is healthy, but it has no health check")})
-		}
-		if state := s.sb.p.watch.State(c.ID); state.Died && state.Exit == 0 {
-			return s.failing(ctx, c, "wait until healthy", fumehood.ErrUnavailable, "it has exited with code 0, but another service waits until it is healthy")
-		}
-	}
-	return nil
 }

@@ -318,6 +318,22 @@ func (c cgroup) removeOnce() error {
 	return errors.Join(errs...)
 }
 
+// below returns the names of the control groups in this one.
+func (c cgroup) below() (names []string) {
+	if c.Manager == nil {
+		return nil
+	}
+	for _, path := range c.GetPaths() {
+		entries, _ := os.ReadDir(path) // there may be no group
+		for _, e := range entries {
+			if e.IsDir() && !slices.Contains(names, e.Name()) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names
+}
+
 // processes returns the processes in the control group. A process of the host, of which a thread is just starting
 // something there, is not one.
 func (c cgroup) processes() ([]int, error) {

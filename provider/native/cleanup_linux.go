@@ -28,7 +28,16 @@ func remove(ctx context.Context, folder string) error {
 
 // removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
 func removeGroups(ctx context.Context, folder string) error {
-	for _, name := range []string{startersName(folder), cgroupName(folder)} { // a runtime could make the latter once more
+	own := cgroupName(folder)
+	group, err := wholeCgroup(own)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, name := range group.below() {
+		names = append(names, own+"/"+name)
+	}
+	for _, name := range append(names, startersName(folder), own) { // a runtime could make the last one once more
 		group, err := wholeCgroup(name)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ package native
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
@@ -12,12 +13,12 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// project is the Compose project of a spec, which has one service that only waits.
+// project is the Compose project of a spec.
 type project struct {
 	*compose.Project
-	p      *Provider
-	spec   fumehood.Spec
-	source compose.Source
+	p       *Provider
+	spec    fumehood.Spec
+	sources []compose.Source
 }
 
 // project loads the project of a spec with a name. The error is an ErrUnsupported that names file and line if this
@@ -35,48 +36,92 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 			rec.Hide(env)
 		}
 	}
-	if err := loaded.CheckSingle(); err != nil {
+	if err := loaded.CheckPod(); err != nil {
 		return nil, err
 	}
-	return &project{loaded, p, spec, loaded.Sources()[0]}, nil
+	j := &project{loaded, p, spec, loaded.Sources()}
+	if len(j.sources) > 1 && p.inUserNamespace() {
+		return nil, j.Unsupported(j.sources[1].Service, "in a user namespace the native provider runs one service")
+	}
+	return j, nil
 }
 
-// image returns the image of the service. An image that the project builds is built by the provider's builder.
-func (j *project) image(ctx context.Context, opts provider.PrepareOptions) (img *imagestore.Image, err error) {
-	if j.spec.Images != nil {
-		return j.p.store.Find(ctx, j.spec.Images[j.source.Service])
-	}
-	if j.source.Build == nil {
-		if j.spec.Compose.Prebuilt || j.source.Pull == compose.PullNever {
-			return j.p.store.Find(ctx, j.source.Image)
+// images returns the images of all services, in the order of the sources. Images that the project builds are built by
+// the provider's builder.
+func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all []*imagestore.Image, err error) {
+	var built map[string]string
+	if j.spec.Images == nil && slices.ContainsFunc(j.sources, func(s compose.Source) bool { return s.Build != nil }) {
+		b, err := j.p.builder(ctx)
+		if err != nil {
+			return nil, err
 		}
-		err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
-			img, err = j.p.store.Get(ctx, j.source.Image)
-			return err
-		})
-		return img, err
+		if built, err = b.Prepare(ctx, j.spec, opts); err != nil {
+			return nil, err
+		}
 	}
-	b, err := j.p.builder(ctx)
+	err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
+		for _, s := range j.sources {
+			img, err := j.image(ctx, s, built)
+			if err != nil {
+				return err
+			}
+			all = append(all, img)
+		}
+		return nil
+	})
 	if err != nil {
+		for _, img := range all {
+			err = errors.Join(err, img.Close())
+		}
 		return nil, err
 	}
-	images, err := b.Prepare(ctx, j.spec, opts)
-	if err != nil {
-		return nil, err
-	}
-	return j.p.store.Get(ctx, images[j.source.Service])
+	return all, nil
 }
 
-// single returns the spec of the sandbox of the project, and logs what weakens its isolation.
-func (j *project) single(image *imagestore.Image) (fumehood.Spec, error) {
-	if h := image.Config.Healthcheck; h != nil && len(h.Test) > 0 && h.Test[0] != "NONE" {
-		return j.spec, j.Unsupported("image", "it has a health check, which the native provider does not run")
+// image returns the image of a service. built are the images that the project builds.
+func (j *project) image(ctx context.Context, s compose.Source, built map[string]string) (*imagestore.Image, error) {
+	switch {
+	case j.spec.Images != nil:
+		return j.p.store.Find(ctx, j.spec.Images[s.Service])
+	case s.Build != nil:
+		return j.p.store.Get(ctx, built[s.Service])
+	case j.spec.Compose.Prebuilt || s.Pull == compose.PullNever:
+		return j.p.store.Find(ctx, s.Image)
 	}
-	spec, changes, err := j.SingleSpec(j.spec, compose.Image{Entrypoint: image.Config.Entrypoint, Command: image.Config.Cmd})
+	return j.p.store.Get(ctx, s.Image)
+}
+
+// units returns the services of the project, the default one first, and logs what weakens their isolation. With an
+// error, the caller must release the images all the same.
+func (j *project) units(ctx context.Context) ([]unit, error) {
+	images, err := j.images(ctx, provider.PrepareOptions{})
 	if err != nil {
-		return spec, err
+		return nil, err
 	}
-	log := j.p.loggerOf(spec).With("sandbox", spec.Name)
+	byName, units := map[string]compose.Image{}, map[string]unit{}
+	for i, img := range images {
+		name := j.sources[i].Service
+		units[name] = unit{image: img}
+		c := compose.Image{Entrypoint: img.Config.Entrypoint, Command: img.Config.Cmd}
+		if h := img.Config.Healthcheck; h != nil {
+			c.Health = compose.Health{Test: h.Test, StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
+		}
+		byName[name] = c
+	}
+	members, changes, err := j.Members(j.spec, byName)
+	var all []unit
+	for i, m := range members {
+		u := units[m.Name]
+		u.spec, u.member = m.Spec, &members[i]
+		all = append(all, u)
+		if m.Program != nil && j.spec.Keep && err == nil {
+			err = j.Unsupported(m.Name, "the native provider keeps only services that wait for commands, such as `sleep infinity`", "command")
+		}
+	}
+	if err != nil {
+		return all, err
+	}
+	log := j.p.loggerOf(j.spec).With("sandbox", j.spec.Name)
 	for _, u := range j.Unset() {
 		log.Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
 	}
@@ -85,10 +130,10 @@ func (j *project) single(image *imagestore.Image) (fumehood.Spec, error) {
 			log.Warn("the isolation is broken, as the run allows", "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)
 		}
 	}
-	return spec, nil
+	return all, nil
 }
 
-// serviceOf returns the name of the service of a spec. That of a project is set by compose.SingleSpec.
+// serviceOf returns the name of the service of a spec. That of a project is set by compose.Members.
 func serviceOf(spec fumehood.Spec) string {
 	if spec.Compose != nil {
 		return spec.Compose.Service

@@ -79,8 +79,8 @@ func TestProvider_Start_composeRejected(t *testing.T) {
 		class error
 		want  string
 	}{
-		"services": {waiting + "  other: {image: " + busybox + "}\n", fumehood.ErrUnsupported, "compose.yaml:11: services.other: "},
-		"program":  {"services:\n  a:\n    image: " + busybox + "\n    command: httpd -f\n", fumehood.ErrUnsupported, "compose.yaml:4: services.a.command: "},
+		"networks": {waiting + "  other:\n    image: " + busybox + "\n    networks: [n]\nnetworks: {n: {}}\n", fumehood.ErrUnsupported, "compose.yaml:13: services.other.networks: it has no network in common with worker"},
+		"terminal": {"services:\n  a:\n    image: " + busybox + "\n    tty: true\n", fumehood.ErrUnsupported, "compose.yaml:4: services.a.tty: "},
 		"unsafe":   {"services:\n  a:\n    image: " + busybox + "\n    privileged: true\n", fumehood.ErrFile, "compose.yaml:4: services.a.privileged: "},
 		"build":    {"services: {a: {build: {dockerfile_inline: FROM scratch}, command: sleep infinity}}\n", fumehood.ErrUnsupported, "images are built with a Docker Engine"},
 		"guest":    {"services:\n  a:\n    image: " + busybox + "\n    command: sleep infinity\n    volumes: ['./data:/proc:ro']\n", fumehood.ErrConfig, "/proc is reserved"},

@@ -5,6 +5,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
@@ -49,7 +50,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	if err != nil {
 		return "", err
 	}
-	return buildcontext.HashOf([]any{project.source, spec.Compose.Prebuilt, spec.Images}), nil
+	return buildcontext.HashOf([]any{project.sources, spec.Compose.Prebuilt, spec.Images}), nil
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.
@@ -67,11 +68,16 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 		if err != nil {
 			return nil, err
 		}
-		img, err := project.image(ctx, opts)
+		images, err := project.images(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
-		return map[string]string{project.source.Service: img.ID}, img.Close()
+		ids := map[string]string{}
+		for i, img := range images {
+			ids[project.sources[i].Service] = img.ID
+			err = errors.Join(err, img.Close())
+		}
+		return ids, err
 	}
 	img, err := p.image(ctx, spec)
 	if err != nil {

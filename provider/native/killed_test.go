@@ -144,6 +144,16 @@ var killedPhases = map[string]func(k *killed, now func()){
 			k.check(k.startWith(bridge).Close(k.ctx))
 		}
 	},
+	"project": func(k *killed, now func()) {
+		file := filepath.Join(os.Getenv(dirVar), os.Getenv(prefixVar)+".yaml")
+		k.check(os.WriteFile(file, []byte(shop), 0o600))
+		now()
+		for {
+			sb, err := k.p.Start(k.ctx, fumehood.Spec{Name: os.Getenv(prefixVar) + "-project", Compose: &fumehood.Compose{Files: []string{file}}})
+			k.check(err)
+			k.check(sb.Close(k.ctx))
+		}
+	},
 	"frozen": func(k *killed, now func()) {
 		sb := k.start()
 		now()
@@ -157,7 +167,7 @@ var killedPhases = map[string]func(k *killed, now func()){
 }
 
 // withoutRuntime are the phases of what a sandbox of a runtime cannot have.
-var withoutRuntime = []string{"disk", "kept commands", "kept start", "network"}
+var withoutRuntime = []string{"disk", "kept commands", "kept start", "network", "project"}
 
 // killedOwner runs in the process that is killed. It only returns when its phase has ended before.
 func killedOwner(phase string) {
@@ -250,7 +260,7 @@ func removeComplete(t *testing.T, p *native.Provider) {
 // TestProvider_killed kills owners of sandboxes in each phase. Nothing of their sandboxes may be left.
 func TestProvider_killed(t *testing.T) {
 	t.Parallel()
-	killOwners(t, native.Options{}, tier.Pick(t, 30, 45, 300))
+	killOwners(t, native.Options{}, tier.Pick(t, 33, 44, 330))
 }
 
 // killOwners kills owners of sandboxes, in turn in each phase.
@@ -299,10 +309,14 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
 	}
-	if !slices.Contains([]string{"first start", "kept start", "disk", "close of many"}, phase) && len(leftovers(t, dir, prefix)) == 0 {
+	if !slices.Contains([]string{"first start", "kept start", "disk", "close of many", "project"}, phase) && len(leftovers(t, dir, prefix)) == 0 {
 		t.Error("no leftovers are found while the owner runs")
 	}
-	<-time.After(time.Duration(mathrand.IntN(60_000)) * time.Microsecond) //nolint:gosec // not a secret
+	most := 60_000
+	if phase == "project" { // it takes longer
+		most *= 8
+	}
+	<-time.After(time.Duration(mathrand.IntN(most)) * time.Microsecond) //nolint:gosec // not a secret
 	if way == "killed reaper" {
 		for _, pid := range reapersOf(cmd.Process.Pid) {
 			_ = unix.Kill(pid, unix.SIGKILL) // may have ended

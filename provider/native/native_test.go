@@ -84,6 +84,7 @@ func TestProvider_Promises(t *testing.T) {
 		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.Quick, native.Options{}},
 		{opened + "debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.CI, native.Options{}},
 		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{}},
+		{"compose project busybox root", fumehood.Spec{Compose: composeFile(t, twoPrograms)}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.All, native.Options{}},
 		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, tier.CI, native.Options{}},
 		{"debian user namespace", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{UserNamespace: true}},
 	} {
@@ -107,6 +108,9 @@ func TestProvider_Promises(t *testing.T) {
 				if spec.Image == static {
 					spec.Mounts = []fumehood.Mount{home(t, spec.Dir)}
 				}
+				if keeps && spec.Compose != nil {
+					spec.Compose = composeFile(t, twoWaiting)
+				}
 				var sb fumehood.Sandbox
 				if spec.Keep || keeps {
 					sb = keep(t, p, spec)
@@ -129,6 +133,12 @@ func TestProvider_Promises(t *testing.T) {
 		})
 	}
 }
+
+// twoPrograms is a project whose services have programs of their own. Only services that wait can be kept.
+const (
+	twoPrograms = "services:\n  default: {image: " + busybox + ", command: httpd -f -p 8080, depends_on: [other]}\n  other: {image: " + busybox + ", command: httpd -f -p 8081}\n"
+	twoWaiting  = "services:\n  default: {image: " + busybox + ", command: sleep infinity}\n  other: {image: " + busybox + ", command: sleep infinity}\n"
+)
 
 // opened is the beginning of the name of a column whose sandboxes another process could have started.
 const opened = "of another process "

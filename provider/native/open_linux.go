@@ -3,6 +3,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,10 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 	}
 	s, err := p.found(folder.Path)
 	if err == nil {
-		if err = (host{s.services[0]}).Death(ctx).Err; err != nil {
+		for _, service := range s.services {
+			err = cmp.Or(err, (host{service}).Death(ctx).Err)
+		}
+		if err != nil {
 			err = errors.Join(err, s.Close(ctx))
 		}
 	}
@@ -72,7 +76,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	sb.ran.Store(true)
 	for i, has := range st.Services {
 		s := &service{sb: sb, info: st.Info.Services[i], config: has.Config, term: has.Term}
-		if s.cgroup, err = openCgroup(cgroupName(folder), fumehood.Limits{}); err == nil {
+		if s.cgroup, err = openCgroup(groupOf(folder, s.info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
 			s.init, err = find(has.First)
 		}
 		if err != nil {
@@ -105,15 +109,15 @@ func (p *Provider) Kept(context.Context) ([]provider.KeptSandbox, error) {
 			k.States[defaultService] = "damaged"
 		}
 		for i, s := range st.Services {
-			k.States[st.Info.Services[i].Name] = condition(f.Path, s.First)
+			k.States[st.Info.Services[i].Name] = condition(groupOf(f.Path, st.Info.Services[i].Name, len(st.Services) > 1), s.First)
 		}
 		all = append(all, k)
 	}
 	return all, nil
 }
 
-// condition describes the state of a service, for display.
-func condition(folder, first string) string {
+// condition describes the state of a service with a control group, for display.
+func condition(name, first string) string {
 	p, err := find(first)
 	if err != nil {
 		return "unknown"
@@ -122,7 +126,7 @@ func condition(folder, first string) string {
 		return "ended"
 	}
 	_ = p.pidfd.Close() // nothing was written
-	if group, err := openCgroup(cgroupName(folder), fumehood.Limits{}); err == nil && group.frozen() {
+	if group, err := openCgroup(name, fumehood.Limits{}); err == nil && group.frozen() {
 		return "paused"
 	}
 	return "running"

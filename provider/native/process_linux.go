@@ -44,8 +44,8 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | un
 const modeRuntime = "runtime"
 
 // launch starts the guest's program in a mode and in a control group. Its standard input and output are a socket. It
-// has no variables of this process and no descriptors but more.
-func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode string, more ...*os.File) (*process, error) {
+// has no variables of this process and no descriptors but more. before is called as by startIn; it may be nil.
+func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode string, before func() error, more ...*os.File) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -70,7 +70,7 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
 		WaitDelay: time.Second, // descendants that survive may keep standard error open
 	}
-	if err := startIn(group, p.cmd, mode != modeRuntime); err != nil { // a runtime needs all rights, and gives them up itself
+	if err := startIn(group, p.cmd, mode != modeRuntime, before); err != nil { // a runtime needs all rights, and gives them up itself
 		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
 			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
 		}
@@ -88,38 +88,44 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 }
 
 // startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
-// of its own, to which all of that belongs. Before that, the thread calls the given functions.
-func startIn(group cgroup, cmd *exec.Cmd, confined bool, before ...func() error) error {
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
-		if unix.Gettid() == os.Getpid() {
-			started <- startIn(group, cmd, confined, before...) // the first thread never ends; meanwhile it is not free for the goroutine
-			runtime.UnlockOSThread()
-			return
-		}
-		for _, f := range before {
-			if err := f(); err != nil {
-				started <- err
-				return
+// of its own, to which all of that belongs. Before that, the thread calls before, unless it is nil.
+func startIn(group cgroup, cmd *exec.Cmd, confined bool, before func() error) error {
+	return inThread(func() error {
+		if before != nil {
+			if err := before(); err != nil {
+				return err
 			}
 		}
 		leave, err := group.enter(cmd.SysProcAttr)
-		if err == nil {
-			if confined {
-				err = setup.ConfineThread(capabilitySet())
-			}
-			if err == nil && cmd.SysProcAttr.UidMappings != nil {
-				err = reachProgram(cmd)
-			}
-			if err == nil {
-				err = cmd.Start()
-			}
-			err = errors.Join(err, leave())
+		if err != nil {
+			return err
 		}
-		started <- err
+		if confined {
+			err = setup.ConfineThread(capabilitySet())
+		}
+		if err == nil && cmd.SysProcAttr.UidMappings != nil {
+			err = reachProgram(cmd)
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		return errors.Join(err, leave())
+	})
+}
+
+// inThread calls f in a thread that ends afterwards.
+func inThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
+		if unix.Gettid() == os.Getpid() {
+			done <- inThread(f) // the first thread never ends; meanwhile it is not free for the goroutine
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- f()
 	}()
-	return <-started
+	return <-done
 }
 
 // configure sends the guest its Config and waits for the answer.
@@ -167,7 +173,7 @@ func classOf(f setup.Fault) error {
 		return fumehood.ErrUserNotFound
 	case setup.FaultImage, setup.FaultMount:
 		return fumehood.ErrConfig
-	case setup.FaultIDs:
+	case setup.FaultIDs, setup.FaultFill:
 		return fumehood.ErrUnsupported
 	}
 	return fumehood.ErrInfrastructure
@@ -177,6 +183,7 @@ var hints = map[setup.Fault]string{
 	setup.FaultUser:  "name a user of the image, or a number",
 	setup.FaultImage: "use another image",
 	setup.FaultMount: "mount another path",
+	setup.FaultFill:  "use the docker provider",
 	setup.FaultIDs:   "run as root, or the commands as root in the sandbox",
 }
 

@@ -15,11 +15,13 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/seccomp/filter"
+	"github.com/fumehood/fumehood/internal/setup"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -142,9 +144,9 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 func (p *Provider) Name() string { return "native" }
 
 // Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits,
-// Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger, and Compose projects of one service
-// that only waits for commands. Binary has no effect. If any other field is set, a project has anything else, or a
-// network needs a program that is not installed, the error is an ErrUnsupported.
+// Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger, and Compose projects whose services can
+// share one network namespace (docs/compose.md lists the keys). Binary has no effect. If any other field is set, a project
+// has anything else, or a network needs a program that is not installed, the error is an ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -235,27 +237,46 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 	}
 }
 
-// resolve returns the image of a spec, and the spec of its only service if it has a Compose project.
-func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (fumehood.Spec, *imagestore.Image, error) {
+// unit is a service to start.
+type unit struct {
+	spec   fumehood.Spec // of a sandbox of this service alone
+	image  *imagestore.Image
+	mounts []setup.Mount
+	member *compose.Member // nil without a project
+}
+
+// closeImages releases the images of units that are not started.
+func closeImages(units []unit) (err error) {
+	for _, u := range units {
+		err = errors.Join(err, u.image.Close())
+	}
+	return err
+}
+
+// resolve returns the services of a spec, the default one first. mounts are those of the spec.
+func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, mounts []setup.Mount, rec *provider.Recorder) ([]unit, error) {
 	if spec.Compose == nil {
 		img, err := p.image(ctx, spec)
-		return spec, img, err
+		return []unit{{spec: spec, image: img, mounts: mounts}}, err
 	}
 	project, err := p.project(ctx, spec, rec)
 	if err != nil {
-		return spec, nil, err
+		return nil, err
 	}
-	img, err := project.image(ctx, provider.PrepareOptions{})
+	units, err := project.units(ctx)
+	for i := range units {
+		u := &units[i]
+		if err == nil {
+			err = cmp.Or(p.supported(u.spec), guests.CheckLimits(u.spec))
+		}
+		if err == nil {
+			u.mounts, err = p.checkMounts(u.spec)
+		}
+	}
 	if err != nil {
-		return spec, nil, err
+		return nil, errors.Join(err, closeImages(units))
 	}
-	if spec, err = project.single(img); err == nil {
-		err = cmp.Or(p.supported(spec), guests.CheckLimits(spec))
-	}
-	if err != nil {
-		return spec, nil, errors.Join(err, img.Close())
-	}
-	return spec, img, nil
+	return units, nil
 }
 
 func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (_ *sandbox, err error) {
@@ -274,31 +295,27 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 	if spec, err = p.withoutDockerfile(ctx, spec, provider.PrepareOptions{}); err != nil {
 		return nil, err
 	}
-	spec, img, err := p.resolve(ctx, spec, rec)
+	units, err := p.resolve(ctx, spec, mounts, rec)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, img.Close())
+			err = errors.Join(err, closeImages(units))
 		}
 	}()
-	if spec.Compose != nil {
-		if mounts, err = p.checkMounts(spec); err != nil {
+	sb := &sandbox{p: p, name: spec.Name}
+	for _, u := range units {
+		if sb.of.Unenforced, err = p.unenforced(u.spec); err != nil {
 			return nil, err
 		}
+		provider.LogLoosened(p.loggerOf(u.spec), u.spec)
 	}
-	unenforced, err := p.unenforced(spec)
-	if err != nil {
-		return nil, err
-	}
-	provider.LogLoosened(p.loggerOf(spec), spec)
 	p.attend(ctx)
-	guest, err := p.guest()
-	if err != nil {
+	if sb.guest, err = p.guest(); err != nil {
 		return nil, err
 	}
-	folder, err := owner.MakeFolder(p.stateDir, spec.Name, false)
+	sb.folder, err = owner.MakeFolder(p.stateDir, spec.Name, false)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name)),
@@ -308,28 +325,19 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, name: spec.Name, folder: folder, guest: guest}
-	sb.of.Unenforced = unenforced
 	if spec.Keep {
 		sb.key = make([]byte, wire.SecretSize)
 		_, _ = rand.Read(sb.key) // never fails
 	}
-	s, err := sb.newService(spec, img, mounts)
-	if err != nil {
-		return nil, errors.Join(err, owner.Discard(folder))
+	for _, u := range units {
+		s, err := sb.newService(u, len(units) > 1)
+		if err != nil {
+			return nil, errors.Join(err, owner.Discard(sb.folder))
+		}
+		sb.services = append(sb.services, s)
 	}
-	sb.services = []*service{s}
-	if !spec.Network.IsNone() {
-		sb.network, err = newNetwork()
-	}
-	if err == nil {
-		err = s.build(ctx)
-	}
-	if err == nil {
-		err = s.publish(ctx, spec.Ports)
-	}
-	if err != nil {
-		return nil, errors.Join(s.guests.Explain(ctx, err), sb.Close(ctx))
+	if err := sb.build(ctx, units); err != nil {
+		return nil, errors.Join(err, sb.Close(ctx))
 	}
 	if spec.Keep {
 		if err := sb.keep(ctx, asked); err != nil {
@@ -337,6 +345,32 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		}
 	}
 	return sb, nil
+}
+
+// build makes the sandbox's services, starts their programs, and forwards their ports.
+func (sb *sandbox) build(ctx context.Context, units []unit) (err error) {
+	if !units[0].spec.Network.IsNone() {
+		if sb.network, err = newNetwork(); err != nil {
+			return err
+		}
+	}
+	if err := sb.makeVolumes(); err != nil {
+		return err
+	}
+	for _, s := range sb.services { // the first one makes the network namespace
+		if err := s.build(ctx); err != nil {
+			return sb.inService(ctx, s, err)
+		}
+	}
+	if err := sb.startMain(ctx, units[0].spec); err != nil {
+		return err
+	}
+	for i, s := range sb.services {
+		if err := s.publish(ctx, units[i].spec.Ports); err != nil {
+			return sb.inService(ctx, s, err)
+		}
+	}
+	return nil
 }
 
 // loggerOf returns the logger for settings that weaken a sandbox's isolation.

@@ -105,6 +105,15 @@ func cgroupName(folder string) string {
 	return folder[strings.LastIndexByte(folder, '/')+1:] + "-" + hex.EncodeToString(sum[:4])
 }
 
+// groupOf returns the name of the control group of a service: that of the sandbox with a folder, or one in it if the
+// sandbox has several services.
+func groupOf(folder, service string, several bool) string {
+	if !several {
+		return cgroupName(folder)
+	}
+	return cgroupName(folder) + "/service-" + service
+}
+
 // startersName returns the name of the control group of a runtime's own processes.
 func startersName(folder string) string { return cgroupName(folder) + "-runtime" }
 
@@ -121,6 +130,9 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	var errs []error
 	for _, s := range sb.services {
 		errs = append(errs, s.close(ctx))
+	}
+	if len(sb.services) > 1 {
+		errs = append(errs, removeGroups(ctx, sb.folder))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,9 +35,11 @@ type service struct {
 	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
 	image  *imagestore.Image
+	main   *program    // of a project; nil for others
 	oci    *ociRuntime // starts the guests; nil for none
 	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
 	starters cgroup
+	volumes  []*os.File // mounts for config.Root.Volumes, until it is started
 
 	init     *process
 	guests   *guests.Manager
@@ -54,14 +57,15 @@ type service struct {
 
 var _ provider.ServiceBackend = (*service)(nil)
 
-// newService returns the service of a sandbox that has only one. Nothing of it exists yet.
-func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts []setup.Mount) (*service, error) {
+// newService returns a service of a sandbox that may have several. Nothing of it exists yet.
+func (sb *sandbox) newService(u unit, several bool) (*service, error) {
+	spec := u.spec
 	limits := spec.Limits.WithDefaults()
-	group, err := openCgroup(cgroupName(sb.folder), limits)
+	group, err := openCgroup(groupOf(sb.folder, serviceOf(spec), several), limits)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{sb: sb, cgroup: group, image: img, memory: limits.Memory}
+	s := &service{sb: sb, cgroup: group, image: u.image, memory: limits.Memory}
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
@@ -76,8 +80,11 @@ func (sb *sandbox) newService(spec fumehood.Spec, img *imagestore.Image, mounts 
 			return nil, err
 		}
 	}
-	s.describe(spec, limits, mounts)
+	s.describe(spec, limits, u.mounts)
 	s.manageGuests()
+	if u.member != nil {
+		s.adopt(*u.member, limits)
+	}
 	return s, nil
 }
 
@@ -151,8 +158,13 @@ func (s *service) build(ctx context.Context) error {
 	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
 	if s.sb.p.inUserNamespace() {
 		mapIDs(attributes, s.sb.folder)
-	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil {
+	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
 		return err
+	}
+	var before func() error
+	if first := s.sb.services[0]; s != first {
+		attributes.Cloneflags &^= unix.CLONE_NEWNET
+		before = first.enterNetwork
 	}
 	if err := s.makeSockets(); err != nil {
 		return err
@@ -180,7 +192,11 @@ func (s *service) build(ctx context.Context) error {
 		disk = append(disk, f)
 	}
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", append(disk, held...)...)
+		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", before, slices.Concat(disk, held, s.volumes)...)
+		for _, v := range s.volumes {
+			_ = v.Close() // the sandbox has it
+		}
+		s.volumes = nil
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -201,6 +217,11 @@ func (s *service) build(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(s.guests.Ready(ctx), s.deaf)
+}
+
+// enterNetwork moves the calling thread into the service's network namespace.
+func (s *service) enterNetwork() error {
+	return os.NewSyscallError("setns", unix.Setns(int(s.init.pidfd.Fd()), unix.CLONE_NEWNET)) //nolint:gosec // a descriptor
 }
 
 // network returns the network that starts with this service; nil if none does.
@@ -278,7 +299,7 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 	case s.oci != nil:
 		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	}
-	return launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, s.init.pidfd)
+	return launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
 }
 
 // ending reports whether the first process has ended, or ends soon.
@@ -313,6 +334,9 @@ func (s *service) close(ctx context.Context) error {
 	all := s.joined
 	s.mu.Unlock()
 	s.forwards.Close()
+	if s.main != nil {
+		s.main.end()
+	}
 	if s.cgroup.has("memory") {
 		s.ooms.Store(int64(s.cgroup.ooms()))
 	}
@@ -331,6 +355,12 @@ func (s *service) close(ctx context.Context) error {
 		errs = append(errs, n.close())
 	}
 	s.guests.Close()
+	if s.main != nil {
+		s.main.running.Wait()
+	}
+	for _, v := range s.volumes {
+		_ = v.Close() // the service was not started
+	}
 	for _, p := range all {
 		errs = append(errs, p.kill())
 	}

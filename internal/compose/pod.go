@@ -1,0 +1,231 @@
+package compose
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/fumehood/fumehood"
+)
+
+// podKeys are the keys of a service that a sandbox without an Engine honors, or that have no effect there. The values of
+// some are checked.
+var podKeys = map[string]bool{
+	"attach": true, "build": true, "cap_add": true, "cap_drop": true, "command": true, "container_name": true, "cpus": true, "depends_on": true,
+	"deploy.mode": true, "deploy.resources.limits": true, "deploy.restart_policy": true, "deploy.rollback_config": true,
+	"deploy.update_config": true, "develop": true, "entrypoint": true, "env_file": true, "environment": true, "expose": true,
+	"extra_hosts": true, "healthcheck": true, "hostname": true, "image": true, "init": true, "label_file": true, "labels": true, "logging": true,
+	"mem_limit": true, "name": true, "network_mode": true, "networks": true, "pids_limit": true, "ports": true, "profiles": true,
+	"pull_policy": true, "read_only": true, "restart": true, "scale": true, "security_opt": true, "shm_size": true, "stdin_open": true,
+	"stop_grace_period": true, "stop_signal": true, "tmpfs": true, "tty": true, "user": true, "volumes": true, "working_dir": true,
+}
+
+const notInPod = "the native provider does not support it"
+
+// CheckPod returns an ErrUnsupported that names file, line and key of everything that services in one network namespace,
+// without an Engine and its networks, cannot honor.
+func (p *Project) CheckPod() error {
+	c := &checking{Project: p}
+	var active []types.ServiceConfig
+	for _, name := range p.order {
+		svc := p.as.Services[name]
+		switch {
+		case svc.GetScale() == 0: // it is not started
+		case svc.GetScale() > 1:
+			c.refuse(of(&svc, "scale"), "the native provider runs one container of each service")
+		default:
+			c.podService(&svc)
+			active = append(active, svc)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.as.Networks)) {
+		n := p.as.Networks[key]
+		if bool(n.External) || len(n.Ipam.Config) > 0 || n.EnableIPv6 != nil && *n.EnableIPv6 {
+			c.refuse([]string{"networks", key}, notInPod)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.as.Volumes)) {
+		if v := p.as.Volumes[key]; bool(v.External) || v.Driver != "" && v.Driver != "local" || len(v.DriverOpts) > 0 {
+			c.refuse([]string{"volumes", key}, notInPod)
+		}
+	}
+	if len(c.errs) == 0 {
+		c.together(active)
+		c.podPorts(active)
+	}
+	return unsupported(c.err())
+}
+
+// unsupported makes an error of a check one of the provider.
+func unsupported(err error) error {
+	if e, ok := errors.AsType[*fumehood.Error](err); ok {
+		e.Class, e.Hint = fumehood.ErrUnsupported, "use the docker provider"
+	}
+	return err
+}
+
+// hostName matches names that can be in /etc/hosts.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
+
+// podService refuses settings of a service.
+func (c *checking) podService(svc *types.ServiceConfig) {
+	services, _ := c.model["services"].(map[string]any)
+	c.podKeys(svc, "", nil, services[svc.Name])
+	for i := range svc.Volumes {
+		c.podVolume(svc, i)
+	}
+	for _, key := range slices.Sorted(maps.Keys(svc.Networks)) {
+		n := svc.Networks[key]
+		if n != nil && (n.Ipv4Address != "" || n.Ipv6Address != "" || n.MacAddress != "" || n.InterfaceName != "") {
+			c.refuse(of(svc, "networks", key), notInPod)
+		}
+	}
+	if svc.NetworkMode != "" && svc.NetworkMode != fumehood.NetworkNone && !strings.HasPrefix(svc.NetworkMode, types.ServicePrefix) {
+		c.refuse(of(svc, "network_mode"), "%s: the native provider supports none, and service:NAME", svc.NetworkMode)
+	}
+	if c.Project.source(*svc).Pull == PullAlways {
+		c.refuse(of(svc, "pull_policy"), notInPod)
+	}
+	for _, name := range namesOf(svc) {
+		if len(name) > maxHostname || !hostName.MatchString(name) {
+			c.refuse(of(svc), "%q cannot be a host name: letters, digits, dots, hyphens and underscores, at most %d", name, maxHostname)
+		}
+	}
+	for name, addresses := range svc.ExtraHosts {
+		for _, a := range addresses {
+			if _, err := netip.ParseAddr(strings.Trim(a, "[]")); err != nil || !hostName.MatchString(name) {
+				c.refuse(of(svc, "extra_hosts"), "%s: %s: the native provider supports addresses only", name, a)
+			}
+		}
+	}
+	for _, name := range svc.CapAdd {
+		if !slices.Contains(capabilities, capability(name)) {
+			c.refuse(of(svc, "cap_add"), "%s: the native provider gives only %s", name, strings.Join(capabilities, ", "))
+		}
+	}
+	for _, opt := range svc.SecurityOpt {
+		if name, value, _ := strings.Cut(strings.Replace(opt, ":", "=", 1), "="); !isBuiltinSeccomp(opt) && (name != "no-new-privileges" || value != "" && value != "true") {
+			c.refuse(of(svc, "security_opt"), "%s: %s", opt, notInPod)
+		}
+	}
+	for _, t := range svc.Tmpfs {
+		if _, err := parseTmpfs(t); err != nil {
+			c.refuse(of(svc, "tmpfs"), "%w", err)
+		}
+	}
+}
+
+// podVolume refuses settings of a mount.
+func (c *checking) podVolume(svc *types.ServiceConfig, i int) {
+	at, v := of(svc, "volumes", fmt.Sprint(i)), svc.Volumes[i]
+	switch {
+	case v.Type == types.VolumeTypeTmpfs:
+	case v.Type != types.VolumeTypeBind && v.Type != types.VolumeTypeVolume:
+		c.refuse(at, "%s: the native provider mounts volumes, paths of the host, and tmpfs", v.Type)
+	case v.Bind != nil && (v.Bind.Propagation != "" || v.Bind.Recursive != "" || v.Bind.SELinux != ""), v.Volume != nil && v.Volume.Subpath != "":
+		c.refuse(at, notInPod)
+	}
+}
+
+// maxHostname is the longest host name of Linux in bytes. The service's name is one, so that the service finds itself.
+const maxHostname = 64
+
+// podKeys refuses keys that are not in the list and have a value. prefix is the path of value below the service.
+func (c *checking) podKeys(svc *types.ServiceConfig, prefix string, at []string, value any) {
+	keys, _ := value.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		here, place := prefix+key, append(slices.Clip(at), key)
+		parent := func(allowed string) bool { return strings.HasPrefix(allowed, here+".") }
+		switch {
+		case podKeys[here] || strings.HasPrefix(key, "x-") || key == "#extensions" || empty(keys[key]):
+		case slices.ContainsFunc(slices.Collect(maps.Keys(podKeys)), parent):
+			c.podKeys(svc, here+".", place, keys[key])
+		default:
+			c.refuse(of(svc, place...), notInPod)
+		}
+	}
+}
+
+// lender returns the service whose network a service shares, which may be its own.
+func (p *Project) lender(svc types.ServiceConfig) types.ServiceConfig {
+	for range p.order { // Compose rejects cycles of sharing services
+		other, ok := strings.CutPrefix(svc.NetworkMode, types.ServicePrefix)
+		if !ok {
+			break
+		}
+		svc = p.as.Services[other]
+	}
+	return svc
+}
+
+// together refuses services that would reach more in one network namespace than in the networks of the files.
+func (c *checking) together(all []types.ServiceConfig) {
+	const shared = "without an Engine all services share one network"
+	for i, own := range all {
+		a := c.lender(own)
+		if len(all) > 1 && a.NetworkMode == fumehood.NetworkNone {
+			c.refuse(of(&own, "network_mode"), "none: "+shared)
+			continue
+		}
+		for _, other := range all[:i] {
+			b := c.lender(other)
+			key := "networks"
+			if len(c.as.Services[own.Name].Networks) == 0 {
+				key = "network_mode"
+			}
+			switch {
+			case b.NetworkMode == fumehood.NetworkNone:
+			case a.Name != b.Name && !slices.ContainsFunc(slices.Collect(maps.Keys(a.Networks)), func(n string) bool { _, ok := b.Networks[n]; return ok }):
+				c.refuse(of(&own, key), "it has no network in common with %s, but "+shared, other.Name)
+			case c.onlyInternal(&a) != c.onlyInternal(&b):
+				c.refuse(of(&own, key), "of it and %s only one reaches the internet, but "+shared, other.Name)
+			default:
+				continue
+			}
+			break
+		}
+	}
+}
+
+// podPorts refuses two services that declare the same port.
+func (c *checking) podPorts(all []types.ServiceConfig) {
+	taken := map[string]string{}
+	for _, svc := range all {
+		declare := func(key, port, protocol string) {
+			first, last, _ := strings.Cut(port, "-")
+			from, _ := strconv.Atoi(first) // compose-go rejects others
+			to, _ := strconv.Atoi(cmp.Or(last, first))
+			for n := from; n <= min(to, 1<<16); n++ {
+				port := fmt.Sprintf("%d/%s", n, cmp.Or(protocol, fumehood.ProtocolTCP))
+				if other := taken[port]; other != "" && other != svc.Name {
+					c.refuse(of(&svc, key), "%s is a port of %s too, but without an Engine all services share one network", port, other)
+					return
+				}
+				taken[port] = svc.Name
+			}
+		}
+		for _, p := range svc.Ports {
+			declare("ports", fmt.Sprint(p.Target), p.Protocol)
+		}
+		for _, text := range svc.Expose {
+			port, protocol, _ := strings.Cut(text, "/")
+			declare("expose", port, protocol)
+		}
+	}
+}
+
+// Unsupported returns the ErrUnsupported for a service, or for a key of it.
+func (p *Project) Unsupported(service, why string, key ...string) error {
+	c := &checking{Project: p}
+	svc := p.as.Services[service]
+	c.refuse(of(&svc, key...), "%s", why)
+	return unsupported(c.err())
+}

@@ -1,0 +1,144 @@
+package setup
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// bind attaches what the user mounts. A mount below another one comes after it.
+func (r Root) bind(s sources) error {
+	type step struct {
+		at string
+		do func() error
+	}
+	var steps []step
+	for i, m := range r.Mounts {
+		steps = append(steps, step{m.Container, func() error {
+			if err := s.binds[i].attachMade(m.Container); err != nil {
+				return &failure{FaultMount, fmt.Errorf("mount %s: %w", m.Host, err)}
+			}
+			return nil
+		}})
+	}
+	for i, v := range r.Volumes {
+		steps = append(steps, step{v.Container, func() error { return v.attach(s.volumes[i]) }})
+	}
+	for _, t := range r.Tmpfs {
+		steps = append(steps, step{t.Container, t.attach})
+	}
+	depth := func(at string) int { return strings.Count(path.Clean(at), "/") }
+	slices.SortStableFunc(steps, func(a, b step) int { return depth(a.at) - depth(b.at) })
+	for _, st := range steps {
+		if err := st.do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach mounts the volume, and gives it the owner and mode of the folder at its place. An image's files there are an
+// error: Docker would copy them.
+func (v Volume) attach(m mount) error {
+	var was unix.Stat_t
+	err := unix.Stat(v.Container, &was)
+	fresh := errors.Is(err, unix.ENOENT)
+	if !fresh {
+		if err := v.checkEmpty(err); err != nil {
+			return err
+		}
+	}
+	if err := m.attachMade(v.Container); err != nil {
+		return &failure{FaultMount, fmt.Errorf("mount a volume: %w", err)}
+	}
+	if !fresh {
+		if err := errors.Join(os.Chown(v.Container, int(was.Uid), int(was.Gid)), os.NewSyscallError("chmod", unix.Chmod(v.Container, was.Mode&0o7777))); err != nil {
+			return err
+		}
+	}
+	if v.Writable {
+		return nil
+	}
+	return m.restrictOne(unix.MOUNT_ATTR_RDONLY)
+}
+
+// checkEmpty returns an error unless the volume's place is an empty folder. err is that of stat(2).
+func (v Volume) checkEmpty(err error) error {
+	var folder *os.File
+	if err == nil {
+		folder, err = os.OpenFile(v.Container, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		return &failure{FaultMount, fmt.Errorf("mount a volume at %s: %w", v.Container, err)}
+	}
+	defer folder.Close()
+	if _, err := folder.Readdirnames(1); !errors.Is(err, io.EOF) {
+		return &failure{FaultFill, fmt.Errorf("mount a volume at %s: the image has files there, which the native provider does not copy", v.Container)}
+	}
+	return nil
+}
+
+// attach mounts the file system.
+func (t Tmpfs) attach() error {
+	attributes := restricted
+	if t.Exec {
+		attributes &^= unix.MOUNT_ATTR_NOEXEC
+	}
+	if t.ReadOnly {
+		attributes |= unix.MOUNT_ATTR_RDONLY
+	}
+	m, err := newFS("tmpfs", attributes, t.Options...)
+	if err != nil {
+		return &failure{FaultMount, err}
+	}
+	defer m.close()
+	if err := m.attachMade(t.Container); err != nil {
+		return &failure{FaultMount, err}
+	}
+	return nil
+}
+
+// Volumes makes file systems in memory, one for each of sizes, which are in bytes. Of each it returns as many mounts as
+// counts says, which are not attached to any path. The last mount keeps the file system. The calling thread must end
+// afterwards. Folder is any folder of the host.
+func Volumes(folder string, sizes []int64, counts []int) (all [][]*os.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, f := range slices.Concat(all...) {
+				_ = f.Close() // nothing was written
+			}
+		}
+	}()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return nil, os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, os.NewSyscallError("mount", err)
+	}
+	all = make([][]*os.File, len(sizes))
+	for i, size := range sizes {
+		m, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, fmt.Sprintf("size=%d", size), "mode=0755")
+		if err != nil {
+			return all, err
+		}
+		err = m.attach(folder) // only an attached mount can be cloned
+		m.close()
+		if err != nil {
+			return all, err
+		}
+		for range counts[i] {
+			c, err := clone(folder)
+			if err != nil {
+				return all, err
+			}
+			all[i] = append(all[i], os.NewFile(uintptr(c.fd), "volume")) //nolint:gosec // not negative
+		}
+	}
+	return all, nil
+}

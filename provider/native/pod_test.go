@@ -1,0 +1,281 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// shop is a project whose services depend on each other: migrate runs once db is healthy, web starts after it, and the
+// default service waits for web.
+const shop = `
+services:
+  default:
+    image: ` + busybox + `
+    command: sleep infinity
+    depends_on: {web: {condition: service_healthy}}
+  web:
+    image: ` + busybox + `
+    hostname: shop
+    command: [sh, -c, "echo web >> /data/order; mkdir /www; hostname > /www/index.html; exec httpd -f -p 8080 -h /www"]
+    ports: ["8080"]
+    volumes: ["data:/data"]
+    depends_on: {migrate: {condition: service_completed_successfully}}
+    healthcheck: {test: [CMD, wget, -qO-, "http://127.0.0.1:8080/"], interval: 20ms, retries: 500}
+  migrate:
+    image: ` + busybox + `
+    command: [sh, -c, "echo migrate $$(nc database 5432) >> /data/order"]
+    volumes: ["data:/data"]
+    depends_on: {db: {condition: service_healthy}}
+  db:
+    image: ` + busybox + `
+    user: "7"
+    command: [sh, -c, "sleep 0.2; touch /tmp/up; exec nc -ll -p 5432 -e echo hello"]
+    expose: ["5432"]
+    networks: {default: {aliases: [database]}}
+    healthcheck: {test: "test -e /tmp/up", interval: 20ms, retries: 500}
+volumes: {data: {}}
+`
+
+// in runs a shell command in a service.
+func in(t *testing.T, sb fumehood.Sandbox, service, script string) string {
+	t.Helper()
+	s, err := sb.Lookup(service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(res.Stdout.Text() + res.Stderr.Text())
+}
+
+func TestPod_Start(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, shop)})
+	var names []string
+	for _, s := range sb.Info().Services {
+		names = append(names, s.Name)
+	}
+	if got := strings.Join(names, " "); got != "default db migrate web" {
+		t.Fatalf("services %s", got)
+	}
+	for name, c := range map[string]struct{ service, script, want string }{
+		"order":              {"web", "cat /data/order", "migrate hello\nweb"},
+		"page":               {"default", "wget -qO- http://web:8080/", "shop"},
+		"page by host name":  {"db", "wget -qO- http://shop:8080/", "shop"},
+		"user":               {"db", "id -u", "7"},
+		"own processes":      {"default", "ps | grep -c '[h]ttpd'", "0"},
+		"own files":          {"default", "ls -d /www /data 2>/dev/null", ""},
+		"own shared memory":  {"default", "touch /dev/shm/x; ls /dev/shm", "x"},
+		"other's memory":     {"web", "ls /dev/shm", ""},
+		"one network":        {"migrate", "readlink /proc/self/ns/net", in(t, sb, "db", "readlink /proc/self/ns/net")},
+		"own host names":     {"web", "hostname; grep -c database /etc/hosts", "shop\n1"},
+		"group is read-only": {"web", "mkdir /sys/fs/cgroup/pids/x 2>/dev/null || mkdir /sys/fs/cgroup/x 2>&1 | grep -o Read-only", "Read-only"},
+	} {
+		if got := in(t, sb, c.service, c.script); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	web, _ := sb.Lookup("web")
+	conn, err := web.Connection(t.Context())
+	if err != nil || len(conn.Ports) != 1 {
+		t.Fatalf("connection %+v, error %v", conn, err)
+	}
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", conn.Ports[0].Host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
+	page, rerr := io.ReadAll(c)
+	if err := errors.Join(err, rerr); err != nil || !strings.HasSuffix(string(page), "\r\n\r\nshop\n") {
+		t.Errorf("forwarded: %q, %v", page, err)
+	}
+	if thaw, err := sb.Freeze(t.Context()); err != nil {
+		t.Error(err)
+	} else if err := thaw(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPod_Start_failing(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	const head = "services:\n  default: {image: " + busybox + ", command: sleep infinity"
+	other := func(keys string) string { return head + "}\n  db: {image: " + busybox + ", " + keys + "}\n" }
+	for name, c := range map[string]struct {
+		text  string
+		ready time.Duration
+		class error
+		want  []string
+	}{
+		"exits at once":    {other(`command: [sh, -c, "echo one; echo two >&2; exit 3"]`), 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "\n    one", "\n    two"}},
+		"unhealthy":        {other(`command: [sh, -c, "echo up; sleep 1000"], healthcheck: {test: "echo sick; false", interval: 20ms, retries: 2}`), 0, fumehood.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "exit code 1: sick", "up"}},
+		"slow check":       {other(`command: sleep 1000, healthcheck: {test: "sleep 1000", interval: 10ms, timeout: 50ms, retries: 1}`), 0, fumehood.ErrUnavailable, []string{"it has not ended after 50ms"}},
+		"never healthy":    {other(`command: sleep 1000, healthcheck: {test: "false", interval: 1h}`), 200 * time.Millisecond, fumehood.ErrLimit, []string{"wait until healthy in service db", "200ms, which is the limit"}},
+		"no such program":  {other(`command: [/nothing]`), 0, fumehood.ErrProgramNotFound, []string{"in service db", "/nothing"}},
+		"no such user":     {other(`command: sleep 1000, user: nobody-here`), 0, fumehood.ErrUserNotFound, []string{"in service db"}},
+		"retries used up":  {other(`command: [sh, -c, "echo x >> /n; wc -l < /n; exit 4"], restart: "on-failure:2", healthcheck: {test: "false"}`), 0, fumehood.ErrUnavailable, []string{"exited with code 4", "1\n    2\n    3"}},
+		"default ends":     {"services:\n  default: {image: " + busybox + ", command: 'true'}\n", 0, fumehood.ErrUnavailable, []string{"it has exited with code 0, and commands run in it"}},
+		"volume of files":  {head + ", volumes: ['vol:/bin']}\n  db: {image: " + busybox + ", command: sleep 1000, volumes: ['vol:/v']}\nvolumes: {vol: {}}\n", 0, fumehood.ErrUnsupported, []string{"in service default", "the image has files there"}},
+		"taken port":       {head + "}\n  a: {image: " + busybox + ", command: httpd -f}\n  b: {image: " + busybox + ", command: httpd -f, depends_on: [a]}\n", 0, fumehood.ErrUnavailable, []string{"in service b", "Address already in use"}},
+		"one-shot failing": {head + ", depends_on: {db: {condition: service_completed_successfully}}}\n  db: {image: " + busybox + ", command: 'false'}\n", 0, fumehood.ErrUnavailable, []string{"wait until completed in service db", "code 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := fumehood.Spec{Compose: composeFile(t, c.text)}
+			spec.Compose.ReadyTimeout = c.ready
+			sb, err := p.Start(t.Context(), spec)
+			if err == nil {
+				t.Fatalf("it started; closed: %v", sb.Close(t.Context()))
+			}
+			if !errors.Is(err, c.class) {
+				t.Errorf("class: %v", err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestPod_settings(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, `
+services:
+  default:
+    image: `+busybox+`
+    command: sleep infinity
+    read_only: true
+    shm_size: 1m
+    cap_drop: [CHOWN]
+    tmpfs: ["/run:size=1m,mode=0711"]
+    extra_hosts: ["peer:10.1.2.3"]
+    volumes: ["shared:/a:ro", "own:/own", "/anonymous", {type: tmpfs, target: /t, tmpfs: {size: 2m}}]
+  two: {image: `+busybox+`, command: sleep infinity, volumes: ["shared:/b", "own2:/bin"]}
+  crash: {image: `+busybox+`, command: [sh, -c, "echo x >> /count; exit 1"], restart: always}
+  gone: {image: `+busybox+`, command: [sh, -c, "sleep 1000 & exit 0"]}
+volumes: {shared: {}, own: {}, own2: {}}
+`)})
+	if got := in(t, sb, "two", "echo hello > /b/f; echo $(id -u) $(ls /bin | grep -c busybox)"); got != "0 1" {
+		t.Errorf("in two: %q", got)
+	}
+	for script, want := range map[string]string{
+		"cat /a/f; touch /a/x 2>&1":            "hello\ntouch: /a/x: Read-only file system",
+		"touch /x 2>&1":                        "touch: /x: Read-only file system",
+		"touch /own/x /anonymous/x /t/x":       "",
+		"df -m /dev/shm | awk 'END{print $2}'": "1",
+		"df -m /run | awk 'END{print $2}'":     "1",
+		"stat -c %a /run":                      "711",
+		"df -m /t | awk 'END{print $2}'":       "2",
+		"grep -w peer /etc/hosts | cut -f1":    "10.1.2.3",
+		"touch /t/y; chown 1 /t/y 2>&1":        "chown: /t/y: Operation not permitted",
+	} {
+		if got := in(t, sb, "default", script); got != want {
+			t.Errorf("%s: got %q, want %q", script, got, want)
+		}
+	}
+	conformance.Eventually(t, "the program is started again", func() bool { return in(t, sb, "crash", "wc -l < /count") > "1" })
+	if got := in(t, sb, "gone", "ps | grep -c '[s]leep 1000'"); got != "0" {
+		t.Errorf("%s processes of a program that has ended", got)
+	}
+}
+
+// TestPod_Open opens a kept project of several services in which nothing but guests runs.
+func TestPod_Open(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	kept := keep(t, p, fumehood.Spec{Compose: composeFile(t, twoWaiting)})
+	network := in(t, kept, "other", "readlink /proc/self/ns/net")
+	sb := again(t, p, kept)
+	if got := in(t, sb, "other", "hostname; grep -c default /etc/hosts"); got != "other\n1" {
+		t.Errorf("other: %q", got)
+	}
+	if got := in(t, sb, "default", "readlink /proc/self/ns/net"); got != network {
+		t.Errorf("networks %s and %s", got, network)
+	}
+	all, err := p.Kept(t.Context())
+	if err != nil || len(all) != 1 || all[0].States["other"] != "running" || all[0].States["default"] != "running" {
+		t.Errorf("kept: %+v, %v", all, err)
+	}
+	if err := sb.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, err = p.Start(t.Context(), fumehood.Spec{Name: "programs", Keep: true, Compose: composeFile(t, shop)})
+	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "services.db.command: ") {
+		t.Errorf("kept programs: %v", err)
+	}
+}
+
+// TestPod_many starts many services, of which some end and some are started again and again.
+func TestPod_many(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.CI)
+	n := tier.Pick(t, 20, 20, 60)
+	p := newProvider(t, native.Options{})
+	text := "services:\n  default: {image: " + busybox + ", command: sleep infinity}\n"
+	for i := range n - 1 {
+		program := []string{"[sh, -c, 'exec httpd -f -p %d']", "'true'", "[sh, -c, 'exit 1']\n    restart: always"}[i%3]
+		if strings.Contains(program, "%d") {
+			program = fmt.Sprintf(program, 2000+i)
+		}
+		text += fmt.Sprintf("  s%d:\n    image: %s\n    command: %s\n", i, busybox, program)
+	}
+	began := time.Now()
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, text)})
+	t.Logf("%d services started in %v", n, time.Since(began))
+	for i := 0; i < n-1; i += 3 {
+		if got := in(t, sb, "default", fmt.Sprintf("wget -qO- http://s%d:%d/ 2>&1 | grep -o 404", i, 2000+i)); got != "404" {
+			t.Errorf("service %d: %q", i, got)
+		}
+	}
+	began = time.Now()
+	if err := sb.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	t.Logf("closed in %v", time.Since(began))
+}
+
+// TestPod_canceled cancels the start of a project.
+func TestPod_canceled(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := p.Start(ctx, fumehood.Spec{Compose: composeFile(t, strings.ReplaceAll(shop, "touch /tmp/up", "true"))})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPod_userNamespace starts a project of one service in a user namespace. Several are refused.
+func TestPod_userNamespace(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{UserNamespace: true})
+	text := "services:\n  web:\n    image: " + busybox + "\n    command: httpd -f -p 8080 -h /etc\n    volumes: ['vol:/v']\nvolumes: {vol: {}}\n"
+	if got := run(t, start(t, p, fumehood.Spec{Compose: composeFile(t, text)}), "touch /v/x; wget -qO- http://web:8080/hostname"); got != "web" {
+		t.Errorf("got %q", got)
+	}
+	_, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, shop)})
+	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "in a user namespace the native provider runs one service") {
+		t.Errorf("several: %v", err)
+	}
+}

@@ -1,0 +1,296 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/startup"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// program is what a service of a project runs: its own program, which the guest starts like a command, or nothing, if the
+// service only waits for commands.
+type program struct {
+	service *service
+	member  compose.Member
+	disk    int64 // the size of a volume in bytes
+	out     *ring.Tail
+
+	life     context.Context // ends when the service is closed
+	end      context.CancelFunc
+	checking context.Context // ends when the start is over
+	checked  context.CancelFunc
+	running  sync.WaitGroup // its goroutines; Add is called before life ends
+
+	mu      sync.Mutex
+	state   startup.State
+	again   bool          // the program is started again, or was
+	found   string        // the result of the last health check
+	changed chan struct{} // closed at the next change of state
+}
+
+var _ startup.Host = (*program)(nil)
+
+const (
+	// mainOutput is how many bytes of a program's output are kept.
+	mainOutput = 64 << 10
+	// The pause before a restart doubles with each one, as the Engine does, unless the program ran for a while.
+	firstPause, mostPause = 100 * time.Millisecond, time.Minute
+	goodRun               = 10 * time.Second
+)
+
+func newProgram(s *service, m compose.Member, disk int64) *program {
+	c := &program{service: s, member: m, disk: disk, out: ring.NewTail(mainOutput), changed: make(chan struct{})}
+	c.life, c.end = context.WithCancel(s.sb.p.life)
+	c.checking, c.checked = context.WithCancel(c.life)
+	return c
+}
+
+// volumes returns the volumes that the service mounts; none without a project.
+func (c *program) volumes() []compose.Volume {
+	if c == nil {
+		return nil
+	}
+	return c.member.Volumes
+}
+
+// startMain starts the services' own programs in the order of their dependencies, and waits until all are ready. Without
+// a project there are none.
+func (sb *sandbox) startMain(ctx context.Context, spec fumehood.Spec) error {
+	var all []*startup.Service
+	for _, s := range sb.services {
+		if s.main != nil {
+			all = append(all, startup.New(s.main.member.Service, s.main))
+			defer s.main.checked()
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return startup.Start(ctx, all, spec.Compose.ReadyTimeout, sb.p.log.With("sandbox", sb.name))
+}
+
+// Containers returns 1: the service is not replicated.
+func (c *program) Containers() int { return 1 }
+
+// Check describes the health check.
+func (c *program) Check(int) *startup.Check {
+	h := c.member.Health
+	if h == nil {
+		return nil
+	}
+	return &startup.Check{StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
+}
+
+// Launch starts the program.
+func (c *program) Launch(ctx context.Context) error {
+	if c.member.Program == nil {
+		c.running.Go(func() { c.checkHealth(c.checking) })
+		return nil
+	}
+	p, err := c.begin(ctx)
+	if err != nil {
+		return c.service.sb.inService(ctx, c.service, fmt.Errorf("start %q: %w", c.member.Program[0], err))
+	}
+	c.running.Go(func() { c.keepRunning(p) })
+	return nil
+}
+
+// begin starts the program once.
+func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
+	s := c.service
+	return s.guests.Start(ctx, fumehood.Cmd{Args: c.member.Program, KillRest: true}, true, func(_ fumehood.Stream, p []byte) { _, _ = c.out.Write(p) })
+}
+
+// keepRunning waits for the program's end, and starts it again as its restart policy says.
+func (c *program) keepRunning(p provider.ProcessBackend) {
+	pause := firstPause
+	for restarts := 0; ; restarts++ {
+		began := time.Now()
+		checking, stop := context.WithCancel(c.checking)
+		c.running.Go(func() { c.checkHealth(checking) })
+		exit, err := p.Wait(context.WithoutCancel(c.life))
+		stop()
+		if err != nil || exit.Outcome == fumehood.Lost { // with its guest
+			exit.Code = 128 + 9
+		}
+		again := c.life.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restarts(exit.Code, restarts)
+		c.update(func() {
+			c.state = startup.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
+			c.again = again
+		})
+		if !again {
+			return
+		}
+		if time.Since(began) >= goodRun {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.life.Done():
+			return
+		}
+		pause = min(2*pause, mostPause)
+		if p, err = c.begin(c.life); err != nil {
+			if c.life.Err() == nil {
+				c.service.sb.p.log.Warn("a service's program cannot be started again", "sandbox", c.service.sb.name, "service", c.member.Name, "error", err)
+			}
+			c.update(func() { c.again, c.state.Deaths = false, c.state.Deaths+1 })
+			return
+		}
+		c.update(func() { c.state.Died = false })
+	}
+}
+
+// restarts reports whether the restart policy starts a program again that has ended with a code.
+func (c *program) restarts(code, restarts int) bool {
+	switch c.member.Restart {
+	case "always", "unless-stopped":
+		return true
+	case "on-failure":
+		return code != 0 && (c.member.MostRestarts == 0 || restarts < c.member.MostRestarts)
+	}
+	return false
+}
+
+// checkHealth checks the health until ctx ends. Failures in the start period do not count until a check has succeeded.
+func (c *program) checkHealth(ctx context.Context) {
+	h := c.member.Health
+	if h == nil {
+		return
+	}
+	began, failures, succeeded := time.Now(), 0, false
+	for {
+		starting := !succeeded && time.Since(began) < h.StartPeriod
+		pause := h.Interval
+		if starting && h.StartInterval > 0 {
+			pause = h.StartInterval
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		starting = !succeeded && time.Since(began) < h.StartPeriod
+		ok, found := c.checkOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		health := ""
+		switch {
+		case ok:
+			failures, succeeded, health = 0, true, startup.Healthy
+		case !starting:
+			if failures++; failures >= h.Retries {
+				health = startup.Unhealthy
+			}
+		}
+		c.update(func() {
+			c.found = found
+			if health != "" && !c.state.Died {
+				c.state.Health = health
+			}
+		})
+	}
+}
+
+// checkOnce runs the health check. It returns its output and exit code too.
+func (c *program) checkOnce(ctx context.Context) (ok bool, found string) {
+	out := ring.NewTail(complaint)
+	p, err := c.service.guests.Start(ctx, fumehood.Cmd{Args: c.member.Health.Test, KillRest: true, Grace: fumehood.NoGrace}, true, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
+	if err != nil {
+		return false, err.Error()
+	}
+	within, cancel := context.WithTimeout(ctx, c.member.Health.Timeout)
+	defer cancel()
+	stop := context.AfterFunc(within, func() { p.Kill(context.WithoutCancel(ctx)) })
+	exit, err := p.Wait(context.WithoutCancel(ctx))
+	late := !stop()
+	kept, _ := out.Bytes()
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case late:
+		return false, fmt.Sprintf("it has not ended after %v: %s", c.member.Health.Timeout, kept)
+	}
+	return exit.Outcome == fumehood.Exited && exit.Code == 0, fmt.Sprintf("exit code %d: %s", exit.Code, bytes.TrimSpace(kept))
+}
+
+// update changes the state.
+func (c *program) update(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Settle returns at once: the guest runs.
+func (c *program) Settle(context.Context) error { return nil }
+
+// Ready does nothing.
+func (c *program) Ready(context.Context) {}
+
+// State returns what has become of the program.
+func (c *program) State(int) startup.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Until waits until the state is as wanted.
+func (c *program) Until(ctx context.Context, _ int, wanted func(startup.State) bool) (startup.State, bool) {
+	for {
+		c.mu.Lock()
+		now, changed := c.state, c.changed
+		c.mu.Unlock()
+		if wanted(now) {
+			return now, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return now, false
+		}
+	}
+}
+
+// Restarts reports whether the program is started again.
+func (c *program) Restarts(context.Context, int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.again
+}
+
+// Evidence returns the result of the last health check, and the end of the program's output.
+func (c *program) Evidence(_ context.Context, _, lines int) (check, log string) {
+	text, _, _ := c.out.From(0, mainOutput)
+	all := strings.SplitAfter(strings.TrimRight(fumehood.Output{Bytes: text}.Text(), "\n"), "\n")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found, strings.Join(all[max(0, len(all)-lines):], "")
+}
+
+// inService adds a service to an error about it, if the sandbox has several.
+func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
+	err = s.guests.Explain(ctx, err)
+	if err == nil || len(sb.services) == 1 {
+		return err
+	}
+	e := fumehood.Error{Class: fumehood.ClassOf(err), Err: err}
+	if ours, ok := errors.AsType[*fumehood.Error](err); ok {
+		e = *ours
+	}
+	e.Service = s.info.Name
+	return &e
+}
