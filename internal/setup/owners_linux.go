@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a job for a process that is root of a user namespace: it changes files of all users there. The host sends it as
-// JSON, with an Owned for each file after it.
+// Tree is a job for a process that is root of a user namespace: it changes files of all users there. The host sends it
+// as JSON, with an Owned for each file after it.
 type Tree struct {
 	// Dir is a folder of the host. Nothing changes it meanwhile.
 	Dir []byte `json:"dir"`

@@ -39,13 +39,14 @@ const (
 // controllers are the controllers of control groups version 1 that sandboxes use, and whether the sandbox sees them.
 var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cpuacct": true, "devices": false, "freezer": false}
 
-// cgroup is a sandbox's control group, in each hierarchy of version 1. With the zero value there is no group: its methods do
-// nothing.
+// cgroup is a sandbox's control group, in each hierarchy of version 1. With the zero value there is no group: its
+// methods do nothing.
 type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be none.
+// openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be
+// none.
 func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	if rootless() {
 		return openDelegated(folder, name, limits)
@@ -69,8 +70,9 @@ func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
-// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's own
-// ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the zero value.
+// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's
+// own ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the zero
+// value.
 func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	above := delegated()
 	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
@@ -127,8 +129,8 @@ func (c cgroup) has(controller string) bool {
 	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
 }
 
-// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own. Other
-// processes of the user are in other groups.
+// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own.
+// Other processes of the user are in other groups.
 const groupsFile = "groups.json"
 
 // recordGroups writes the file, before the control groups of the sandbox with a folder are made.
@@ -143,7 +145,8 @@ func recordGroups(folder string) error {
 	return owner.WriteFile(filepath.Join(folder, groupsFile), text)
 }
 
-// wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
+// wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes
+// one.
 func wholeCgroup(folder, name string) (cgroup, error) {
 	if cgroups.IsCgroup2UnifiedMode() || rootless() {
 		return openCgroup(folder, name, fumehood.Limits{})

@@ -17,8 +17,8 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// firstFile is the file, in the folder of a sandbox without root, that identifies its first process. Without control groups
-// nothing else finds the processes of a sandbox whose owner was killed while it was being kept.
+// firstFile is the file, in the folder of a sandbox without root, that identifies its first process. Without control
+// groups nothing else finds the processes of a sandbox whose owner was killed while it was being kept.
 const firstFile = "first"
 
 // recordFirst writes the file, before the first process does anything.
@@ -33,8 +33,8 @@ func (s *service) recordFirst() error {
 	return owner.WriteFile(filepath.Join(s.sb.folder, firstFile), []byte(id.String()))
 }
 
-// endFirst kills the first process of the sandbox with a folder, if it was recorded, and waits until everything in its PID
-// namespace has ended.
+// endFirst kills the first process of the sandbox with a folder, if it was recorded, and waits until everything in its
+// PID namespace has ended.
 func endFirst(ctx context.Context, folder string) error {
 	text, err := os.ReadFile(filepath.Join(folder, firstFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,8 +27,8 @@ import (
 // connections of its own, from the host's addresses. Nothing of the host's network changes.
 const helper = "slirp4netns"
 
-// NetworkHelper returns the path of the program that sandboxes with a network need, slirp4netns. Without it the error is an
-// ErrUnsupported that names the package. Without root, the device /dev/net/tun must be accessible too.
+// NetworkHelper returns the path of the program that sandboxes with a network need, slirp4netns. Without it the error
+// is an ErrUnsupported that names the package. Without root, the device /dev/net/tun must be accessible too.
 func NetworkHelper() (string, error) {
 	if err := unix.Access(tunnels, unix.R_OK|unix.W_OK); err != nil && rootless() {
 		return "", &fumehood.Error{
@@ -124,8 +124,8 @@ func prohibited(routes []hostnet.Route) []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// allow lets the helper, which is in the sandbox's control group, make the interface. A sandbox has no such device node,
-// and cannot make one.
+// allow lets the helper, which is in the sandbox's control group, make the interface. A sandbox has no such device
+// node, and cannot make one.
 func (n *network) allow(group cgroup) error {
 	if rootless() {
 		return nil // such groups do not restrict devices
@@ -201,8 +201,9 @@ func stillRuns(init *process) error {
 	return os.NewSyscallError("pidfd_send_signal", unix.PidfdSendSignal(int(init.pidfd.Fd()), 0, nil, 0)) //nolint:gosec // a descriptor
 }
 
-// hideFiles gives the calling thread, and what it starts, a mount namespace in which /etc has only resolv.conf, and /run has
-// nothing. The helper keeps these two folders. It is root, so it could read keys in them, and connect to sockets.
+// hideFiles gives the calling thread, and what it starts, a mount namespace in which /etc has only resolv.conf, and
+// /run has nothing. The helper keeps these two folders. It is root, so it could read keys in them, and connect to
+// sockets.
 func hideFiles() error {
 	resolv, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -27,8 +27,8 @@ import (
 	"github.com/fumehood/fumehood/internal/setup"
 )
 
-// subordinate are host ids that this user may use besides its own, by programs with more rights. In sandboxes the user is
-// root, and these are the users and groups 1 to 65535.
+// subordinate are host ids that this user may use besides its own, by programs with more rights. In sandboxes the user
+// is root, and these are the users and groups 1 to 65535.
 type subordinate struct {
 	firstUID, firstGID int
 	uidMapper          string // the path of newuidmap

@@ -47,8 +47,8 @@ func rootless() bool { return os.Geteuid() != 0 }
 // inUserNamespace reports whether sandboxes are in user namespaces.
 func (p *Provider) inUserNamespace() bool { return p.opts.UserNamespace || rootless() }
 
-// mapIDs makes a process start as root of a new user namespace, for the sandbox with a folder. Subordinate ids are assigned
-// when the process has started.
+// mapIDs makes a process start as root of a new user namespace, for the sandbox with a folder. Subordinate ids are
+// assigned when the process has started.
 func (p *Provider) mapIDs(attributes *syscall.SysProcAttr, folder string) {
 	if p.ids != nil {
 		p.ids.attributes(attributes)
@@ -94,11 +94,12 @@ func (p *process) pass(r setup.Root) error {
 	return err
 }
 
-// usernsOldest is the oldest kernel for sandboxes in user namespaces: since 6.6 a tmpfs has attributes of users, in which
-// overlayfs notes that a folder was replaced.
+// usernsOldest is the oldest kernel for sandboxes in user namespaces: since 6.6 a tmpfs has attributes of users, in
+// which overlayfs notes that a folder was replaced.
 var usernsOldest = filter.Kernel{Major: 6, Minor: 6}
 
-// usernsSupported returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying it.
+// usernsSupported returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying
+// it.
 func usernsSupported() error {
 	const op = "make native provider"
 	if err := checkKernel(usernsOldest, "user namespaces need"); err != nil {
