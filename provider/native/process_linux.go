@@ -32,6 +32,7 @@ type process struct {
 	pidfd        *os.File // of the first process of the sandbox; nil for others, and if another process found it ended
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
+	copied       bool          // it has copied the image's layers
 }
 
 // complaint is how many bytes of a guest's standard error output are kept.
@@ -152,6 +153,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	}
 	switch {
 	case err == nil && reply.Step == "":
+		p.copied = reply.Copied
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()

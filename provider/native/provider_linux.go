@@ -39,6 +39,7 @@ type Provider struct {
 
 	presence  presence
 	unlimited sync.Once // logs that limits are not enforced
+	copying   sync.Once // logs that layers are copied
 
 	building sync.Mutex
 	built    preparer // nil until an image is built

@@ -210,6 +210,11 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}
+	if s.init.copied {
+		s.sb.p.copying.Do(func() {
+			s.sb.p.log.Warn("the kernel cannot mount images as an overlay: each sandbox has a copy, which counts against its disk limit")
+		})
+	}
 	if !s.cgroup.has("memory") && s.memory > 0 {
 		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
 	}
