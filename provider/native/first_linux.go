@@ -21,8 +21,13 @@ import (
 // groups nothing else finds the processes of a sandbox whose owner was killed while it was being kept.
 const firstFile = "first"
 
-// recordFirst writes the file, before the first process does anything.
-func (s *service) recordFirst() error {
+// prepareFirst gives the first process its subordinate ids and writes the file, before the process does anything.
+func (s *service) prepareFirst(ctx context.Context) error {
+	if ids := s.sb.p.ids; ids != nil {
+		if err := ids.assign(ctx, s.init.pid); err != nil {
+			return fmt.Errorf("map subordinate ids: %w", err)
+		}
+	}
 	if !rootless() || s.sb.key == nil {
 		return nil
 	}

@@ -207,12 +207,7 @@ func (s *service) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
 	}
-	if s.sb.p.ids != nil {
-		if err := s.sb.p.ids.assign(ctx, s.init.pid); err != nil {
-			return fmt.Errorf("map subordinate ids: %w", err)
-		}
-	}
-	if err := s.recordFirst(); err != nil {
+	if err := s.prepareFirst(ctx); err != nil {
 		return err
 	}
 	if err := s.setUp(ctx); err != nil {
