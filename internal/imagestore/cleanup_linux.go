@@ -97,11 +97,17 @@ func (c *cleaner) decide(ctx context.Context) error {
 		folder string
 		visit  func(name string) error
 	}{
-		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layerOf(layersDir)},
-		{oldLayers, c.layerOf(oldLayers)}, {unfinished, c.leftover}, {locksDir, c.lock},
+		{keptDir, c.kept},
+		{refsDir, c.ref},
+		{imagesDir, c.image},
+		{refsDir, c.danglingRef},
+		{layersDir, c.layerOf(layersDir)},
+		{oldLayers, c.layerOf(oldLayers)},
+		{unfinished, c.leftover},
+		{locksDir, c.lock},
 	} {
 		entries, err := os.ReadDir(c.s.path(step.folder, ""))
-		if err != nil && !(step.folder == oldLayers && errors.Is(err, fs.ErrNotExist)) {
+		if err != nil && (step.folder != oldLayers || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 		for _, e := range entries {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-
 	"fmt"
 	"io"
 	"runtime"
