@@ -166,12 +166,40 @@ func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumeh
 			spec.Mounts = append(spec.Mounts, fumehood.Mount{Host: v.Source, Container: path.Clean(v.Target), Writable: !v.ReadOnly})
 		}
 	}
+	for _, f := range p.filesOf(svc) {
+		spec.Mounts = append(spec.Mounts, fumehood.Mount{Host: f.File, Container: f.target})
+	}
 	spec.AllowUnsafe = project.AllowUnsafe
 	spec.Ports = append(slices.Clone(p.forward[svc.Name]), p.describe(*svc).Ports...)
 	if lender := p.lender(*svc); lender.NetworkMode == "" && len(lender.Networks) > 0 && !p.onlyInternal(&lender) {
 		spec.Network.Mode = fumehood.NetworkBridge
 	}
 	return spec
+}
+
+// fileUse is a secret or config of a service.
+type fileUse struct {
+	types.FileReferenceConfig
+	kind, target string
+	File         string // on the host; empty for others
+}
+
+// filesOf returns the secrets and configs of a service.
+func (p *Project) filesOf(svc *types.ServiceConfig) (all []fileUse) {
+	add := func(kind, dir string, ref types.FileReferenceConfig, file string) {
+		target := cmp.Or(ref.Target, ref.Source)
+		if !path.IsAbs(target) {
+			target = path.Join(dir, target)
+		}
+		all = append(all, fileUse{ref, kind, path.Clean(target), file})
+	}
+	for _, s := range svc.Secrets {
+		add("secrets", "/run/secrets", types.FileReferenceConfig(s), p.as.Secrets[s.Source].File)
+	}
+	for _, c := range svc.Configs {
+		add("configs", "/", types.FileReferenceConfig(c), p.as.Configs[c.Source].File)
+	}
+	return all
 }
 
 // memberMounts adds the service's volumes and file systems in memory.

@@ -19,12 +19,12 @@ import (
 // podKeys are the keys of a service that a sandbox without an Engine honors, or that have no effect there. The values of
 // some are checked.
 var podKeys = map[string]bool{
-	"attach": true, "build": true, "cap_add": true, "cap_drop": true, "command": true, "container_name": true, "cpus": true, "depends_on": true,
+	"attach": true, "build": true, "cap_add": true, "cap_drop": true, "command": true, "configs": true, "container_name": true, "cpus": true, "depends_on": true,
 	"deploy.mode": true, "deploy.resources.limits": true, "deploy.restart_policy": true, "deploy.rollback_config": true,
 	"deploy.update_config": true, "develop": true, "entrypoint": true, "env_file": true, "environment": true, "expose": true,
 	"extra_hosts": true, "healthcheck": true, "hostname": true, "image": true, "init": true, "label_file": true, "labels": true, "logging": true,
 	"mem_limit": true, "name": true, "network_mode": true, "networks": true, "pids_limit": true, "ports": true, "profiles": true,
-	"pull_policy": true, "read_only": true, "restart": true, "scale": true, "security_opt": true, "shm_size": true, "stdin_open": true,
+	"pull_policy": true, "read_only": true, "restart": true, "scale": true, "secrets": true, "security_opt": true, "shm_size": true, "stdin_open": true,
 	"stop_grace_period": true, "stop_signal": true, "tmpfs": true, "tty": true, "user": true, "volumes": true, "working_dir": true,
 }
 
@@ -114,6 +114,11 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	for _, opt := range svc.SecurityOpt {
 		if name, value, _ := strings.Cut(strings.Replace(opt, ":", "=", 1), "="); !isBuiltinSeccomp(opt) && (name != "no-new-privileges" || value != "" && value != "true") {
 			c.refuse(of(svc, "security_opt"), "%s: %s", opt, notInPod)
+		}
+	}
+	for _, f := range c.filesOf(svc) {
+		if f.File == "" {
+			c.refuse(of(svc, f.kind), "%s: the native provider mounts only those with a file", f.Source)
 		}
 	}
 	for _, t := range svc.Tmpfs {

@@ -57,7 +57,8 @@ func TestProject_CheckPod(t *testing.T) {
 		"host gateway":      {head + "    extra_hosts: ['x:host-gateway']\n", "compose.yaml:5: services.main.extra_hosts: x: host-gateway"},
 		"bad alias":         {head + "    networks: {n: {aliases: ['a b']}}\nnetworks: {n: {}}\n", `services.main: "a b" cannot be a host name`},
 		"limits of files":   {head + "    ulimits: {nofile: 5}\n", "compose.yaml:5: services.main.ulimits: "},
-		"secret":            {head + "    secrets: [s]\nsecrets: {s: {file: data/f}}\n", "compose.yaml:5: services.main.secrets: "},
+		"secret":            {head + "    secrets: [s]\nsecrets: {s: {file: data/f}}\n", ""},
+		"secret as text":    {head + "    configs: [s]\nconfigs: {s: {content: x}}\n", "compose.yaml:5: services.main.configs: s: "},
 		"hook":              {head + "    post_start: [{command: 'true'}]\n", "compose.yaml:5: services.main.post_start: "},
 		"reservation":       {head + "    deploy: {resources: {reservations: {memory: 1m}}}\n", "compose.yaml:5: services.main.deploy.resources.reservations: "},
 		"static address":    {head + "    networks: {n: {ipv4_address: 10.1.2.3}}\nnetworks: {n: {ipam: {config: [{subnet: 10.1.2.0/24}]}}}\n", "services.main.networks.n: "},
@@ -106,14 +107,18 @@ services:
     container_name: cc
     cap_drop: [CHOWN]
     extra_hosts: ["x:10.0.0.1"]
+    secrets: [{source: s, target: key}]
+    configs: [c]
 volumes: {vol: {}}
+secrets: {s: {file: data/f}}
+configs: {c: {file: data/f}}
 `
 	m, err := one(t, text, asked, Image{Command: []string{"sleep", "infinity"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := m.Spec
-	if len(got.Mounts) != 1 || filepath.Base(got.Mounts[0].Host) != "data" || got.Mounts[0].Container != "/d" || got.Mounts[0].Writable {
+	if len(got.Mounts) != 3 || filepath.Base(got.Mounts[1].Host) != "f" || got.Mounts[1].Container != "/run/secrets/key" || got.Mounts[1].Writable || got.Mounts[2].Container != "/c" || filepath.Base(got.Mounts[0].Host) != "data" || got.Mounts[0].Container != "/d" || got.Mounts[0].Writable {
 		t.Errorf("mounts: %+v", got.Mounts)
 	}
 	got.Mounts = nil

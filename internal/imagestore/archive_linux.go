@@ -77,11 +77,12 @@ func (s *Store) importAll(ctx context.Context, file string) (imported []Imported
 	return imported, nil
 }
 
-func (s *Store) importOne(ctx context.Context, as string, found *contents) (err error) {
-	r := reference{text: as, given: as}
-	if r.name, err = name.ParseReference(as); err != nil {
+func (s *Store) importOne(ctx context.Context, as string, found *contents) error {
+	parsed, err := name.ParseReference(as)
+	if err != nil {
 		return badRef(as, err)
 	}
+	r := reference{text: as, given: as, full: parsed.Name(), name: parsed}
 	release, err := s.lock(ctx, refLock+r.key(), false)
 	if err != nil {
 		return err

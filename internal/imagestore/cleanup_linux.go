@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -39,11 +37,10 @@ type Removed struct {
 // sandbox that outlives this process.
 func (i *Image) Keep(ctx context.Context, folder string) error {
 	_, id, _ := strings.Cut(i.ID, ":")
-	sum := sha256.Sum256([]byte(folder))
 	release, err := i.s.lock(ctx, storeLock, true)
 	if err == nil {
 		defer release()
-		err = i.s.write(keptDir, id+"-"+hex.EncodeToString(sum[:8]), []byte(folder))
+		err = i.s.write(keptDir, id+"-"+digest([]byte(folder)).Hex[:16], []byte(folder))
 	}
 	return i.s.translate(ctx, "keep image "+i.Ref, err)
 }
@@ -64,7 +61,7 @@ func (s *Store) Cleanup(ctx context.Context, dryRun bool) ([]Removed, error) {
 				r.Size = size(path)
 			}
 		}
-		return errors.Join(err, os.RemoveAll(c.gone))
+		return errors.Join(err, s.removeAll(ctx, c.gone))
 	})
 	return c.removed, s.translate(ctx, "clean up image store", err)
 }

@@ -141,13 +141,13 @@ var ownFailures = []error{
 	context.Canceled, context.DeadlineExceeded,
 }
 
-// layerError returns the error of a layer that cannot be unpacked.
+// layerError returns the error of a layer that cannot be unpacked, or nil.
 func layerError(diff v1.Hash, err error) error {
 	_, broken := errors.AsType[interrupted](err)
 	if broken || slices.ContainsFunc(ownFailures, func(e error) bool { return errors.Is(err, e) }) {
 		return fmt.Errorf("layer %s: %w", short(diff), err)
 	}
-	if classed(err) {
+	if err == nil || classed(err) {
 		return err
 	}
 	return bad("layer %s: %w", short(diff), err)

@@ -109,7 +109,7 @@ func (s *Store) add(ctx context.Context, r reference, found *contents) (*Image, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.writeRecord(ctx, r.key(), record{Ref: r.full(), ID: found.id(), Engine: found.engine}); err != nil {
+	if err := s.writeRecord(ctx, r.key(), record{Ref: r.full, ID: found.id(), Engine: found.engine}); err != nil {
 		return nil, errors.Join(err, img.Close())
 	}
 	s.compared.Store(r.key(), true)

@@ -2,8 +2,6 @@ package imagestore
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -35,6 +33,7 @@ type reference struct {
 	source    source
 	name      name.Reference // of anySource and dockerDaemon
 	given     string         // the name or id as given, for the Engine
+	full      string         // the name with registry and tag, or the id
 	id        v1.Hash        // of byID
 	path, tag string         // of files; tag may be empty
 }
@@ -43,7 +42,7 @@ type reference struct {
 func parse(text string) (reference, error) {
 	r := reference{text: text, given: text}
 	if id, err := v1.NewHash(text); err == nil && id.Algorithm == "sha256" {
-		r.source, r.id = byID, id
+		r.source, r.id, r.full = byID, id, text
 		return r, nil
 	}
 	if prefix, rest, ok := strings.Cut(text, ":"); ok {
@@ -61,10 +60,11 @@ func parse(text string) (reference, error) {
 			r.source, r.given = s, rest
 		}
 	}
-	var err error
-	if r.name, err = name.ParseReference(r.given); err != nil {
+	parsed, err := name.ParseReference(r.given)
+	if err != nil {
 		return r, badRef(text, err)
 	}
+	r.name, r.full = parsed, parsed.Name()
 	return r, nil
 }
 
@@ -74,18 +74,7 @@ func badRef(text string, err error) error {
 }
 
 // key identifies a reference by name or id in the names of files.
-func (r reference) key() string {
-	sum := sha256.Sum256([]byte(string(r.source) + ":" + r.full()))
-	return hex.EncodeToString(sum[:])
-}
-
-// full returns the name with registry and tag, or the id.
-func (r reference) full() string {
-	if r.source == byID {
-		return r.given
-	}
-	return r.name.Name()
-}
+func (r reference) key() string { return digest([]byte(string(r.source) + ":" + r.full)).Hex }
 
 // record is what the store knows about a reference by name.
 type record struct {

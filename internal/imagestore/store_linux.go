@@ -36,6 +36,8 @@ type Options struct {
 	// OneOwner makes all files belong to this process's user, which need not be root. Every folder is writable for its
 	// owner, and capabilities of files are left out. A store must always be opened with the same value.
 	OneOwner bool
+	// Owners sets the owners and modes of files afterwards, if OneOwner is set. Nil leaves them as OneOwner says.
+	Owners Owners
 	// Logger receives warnings. Nil disables logging.
 	Logger *slog.Logger
 	// Progress is called for the steps of Get that may take long. It is called concurrently and must not block. Nil
@@ -133,7 +135,7 @@ func (s *Store) write(folder, name string, content []byte) error {
 
 // Folder makes an empty folder below the store, for an image that is made in another way. Only this process's user may
 // enter it. Others that call Folder with the same name wait until release removes it. Cleanup removes that of a killed
-// process. The name has no slash, so it is not that of a layer.
+// process. The name has no slash, and is not the digest of a layer.
 func (s *Store) Folder(ctx context.Context, name string) (dir string, release func() error, err error) {
 	dir = s.path(unfinished, name)
 	unlock, err := s.lock(ctx, layerLock+name, false)

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
@@ -32,33 +31,26 @@ type buildKit struct {
 // Close does nothing.
 func (b *buildKit) Close(context.Context) error { return nil }
 
-// buildWithin bounds all builds of a project that sets no timeout.
-const buildWithin = time.Hour
-
 // Prepare builds the images of a spec's Dockerfile or project that it builds, and returns their IDs by service.
 func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
 	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
 	if err != nil {
 		return nil, err
 	}
-	limit := cmp.Or(spec.Compose.BuildTimeout, buildWithin)
-	late := &fumehood.Error{Op: "build images", Class: fumehood.ErrLimit, Err: fmt.Errorf("not done within the limit of %s", limit)}
-	within, cancel := context.WithTimeoutCause(ctx, limit, late)
-	defer cancel()
 	images := map[string]string{}
-	for _, s := range project.Sources() {
-		if s.Build == nil {
-			continue
-		}
-		s.AllowUnsafe, s.HostEnv, s.Exclude = spec.Compose.AllowUnsafe, spec.Compose.HostEnv, opts.Exclude
-		if images[s.Service], err = b.ensure(within, s, spec.Compose.Prebuilt); err != nil {
-			if errors.Is(context.Cause(within), late) {
-				err = late
+	err = compose.Limited(ctx, "build", spec.Compose.BuildTimeout, func(ctx context.Context) error {
+		for _, s := range project.Sources() {
+			if s.Build == nil {
+				continue
 			}
-			return nil, err
+			s.AllowUnsafe, s.HostEnv, s.Exclude = spec.Compose.AllowUnsafe, spec.Compose.HostEnv, opts.Exclude
+			if images[s.Service], err = b.ensure(ctx, s, spec.Compose.Prebuilt); err != nil {
+				return err
+			}
 		}
-	}
-	return images, nil
+		return nil
+	})
+	return images, err
 }
 
 // ensure returns the ID of the image of a build, and builds it if the store does not have it.

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -256,6 +257,13 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		conformance.Eventually(t, "the step runs", func() bool { return strings.Contains(built.take(), "sleep") })
 		cancel()
 		if err := <-ended; !errors.Is(err, fumehood.ErrCanceled) {
+			t.Error(err)
+		}
+	})
+	t.Run("too late", func(t *testing.T) {
+		spec := dockerfile(t, from+"RUN sleep 101\n")
+		spec.Compose.BuildTimeout = time.Second
+		if _, err := p.Prepare(t.Context(), spec, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrLimit) {
 			t.Error(err)
 		}
 	})

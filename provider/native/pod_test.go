@@ -169,25 +169,30 @@ services:
     cap_drop: [CHOWN]
     tmpfs: ["/run:size=1m,mode=0711"]
     extra_hosts: ["peer:10.1.2.3"]
+    secrets: [key]
+    depends_on: {failing: {condition: service_started, required: false}}
     volumes: ["shared:/a:ro", "own:/own", "/anonymous", {type: tmpfs, target: /t, tmpfs: {size: 2m}}]
   two: {image: `+busybox+`, command: sleep infinity, volumes: ["shared:/b", "own2:/bin"]}
   crash: {image: `+busybox+`, command: [sh, -c, "echo x >> /count; exit 1"], restart: always}
   gone: {image: `+busybox+`, command: [sh, -c, "sleep 1000 & exit 0"]}
+  failing: {image: `+busybox+`, command: 'false'}
 volumes: {shared: {}, own: {}, own2: {}}
+secrets: {key: {file: compose.yaml}}
 `)})
 	if got := in(t, sb, "two", "echo hello > /b/f; echo $(id -u) $(ls /bin | grep -c busybox)"); got != "0 1" {
 		t.Errorf("in two: %q", got)
 	}
 	for script, want := range map[string]string{
-		"cat /a/f; touch /a/x 2>&1":            "hello\ntouch: /a/x: Read-only file system",
-		"touch /x 2>&1":                        "touch: /x: Read-only file system",
-		"touch /own/x /anonymous/x /t/x":       "",
-		"df -m /dev/shm | awk 'END{print $2}'": "1",
-		"df -m /run | awk 'END{print $2}'":     "1",
-		"stat -c %a /run":                      "711",
-		"df -m /t | awk 'END{print $2}'":       "2",
-		"grep -w peer /etc/hosts | cut -f1":    "10.1.2.3",
-		"touch /t/y; chown 1 /t/y 2>&1":        "chown: /t/y: Operation not permitted",
+		"cat /a/f; touch /a/x 2>&1":      "hello\ntouch: /a/x: Read-only file system",
+		"touch /x 2>&1":                  "touch: /x: Read-only file system",
+		"touch /own/x /anonymous/x /t/x": "",
+		"grep -c shm_size /run/secrets/key; echo > /run/secrets/key": "1\nsh: can't create /run/secrets/key: Read-only file system",
+		"df -m /dev/shm | awk 'END{print $2}'":                       "1",
+		"df -m /run | awk 'END{print $2}'":                           "1",
+		"stat -c %a /run":                                            "711",
+		"df -m /t | awk 'END{print $2}'":                             "2",
+		"grep -w peer /etc/hosts | cut -f1":                          "10.1.2.3",
+		"touch /t/y; chown 1 /t/y 2>&1":                              "chown: /t/y: Operation not permitted",
 	} {
 		if got := in(t, sb, "default", script); got != want {
 			t.Errorf("%s: got %q, want %q", script, got, want)

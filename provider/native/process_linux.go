@@ -186,7 +186,7 @@ var hints = map[setup.Fault]string{
 	setup.FaultImage: "use another image",
 	setup.FaultMount: "mount another path",
 	setup.FaultFill:  "use the docker provider",
-	setup.FaultIDs:   "run as root, or the commands as root in the sandbox",
+	setup.FaultIDs:   "add subordinate ids (`fumehood doctor`), run as root, or run the commands as root in the sandbox",
 }
 
 // said returns what a guest wrote to standard error, for an error.
