@@ -32,7 +32,8 @@ func TestScript(t *testing.T) {
 			cache, err := os.UserCacheDir()
 			env.Setenv("PROVIDER", provider)
 			env.Setenv("CACHE", cache)
-			return errors.Join(err, setUp(env))
+			setUp(env)
+			return err
 		},
 		Condition: func(name string) (bool, error) {
 			switch name {
@@ -106,7 +107,7 @@ func nativeWorks() (bool, error) {
 	return err == nil, nil
 }
 
-func setUp(env *testscript.Env) error {
+func setUp(env *testscript.Env) {
 	for _, kv := range environment(env.WorkDir) {
 		if !strings.HasPrefix(kv, "PATH=") {
 			env.Vars = append(env.Vars, kv)
@@ -121,7 +122,6 @@ func setUp(env *testscript.Env) error {
 			env.T().(interface{ Fail() }).Fail()
 		}
 	})
-	return nil
 }
 
 // exits implements "exits CODE PROGRAM ARG...". It runs a program that must exit with the code.

@@ -42,7 +42,7 @@ type Config struct {
 	// Seccomp is the filter of system calls, as instructions of classic BPF (struct sock_filter). Empty allows all.
 	Seccomp []byte `json:"seccomp,omitempty"`
 	// UserNamespace reports whether the process is root only in a user namespace. Then Root.Scratch must be a path that
-	// every user may enter. The kernel must be Linux 6.6 or newer.
+	// every user may enter.
 	UserNamespace bool `json:"user_namespace,omitempty"`
 	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
 	OneUser bool `json:"one_user,omitempty"`

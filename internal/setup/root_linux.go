@@ -206,6 +206,10 @@ func (r *Root) overlay(passed []mount) error {
 	options := "lowerdir=" + strings.Join(names[:n], ":") + ",upperdir=" + names[n] + ",workdir=" + names[n+1]
 	if r.userNamespace {
 		options += ",userxattr" // others need root on the host
+		// An overlay notes in them that a folder was replaced.
+		if err := unix.Setxattr(filepath.Join(r.Scratch, "upper"), "user.overlay.test", nil, 0); err != nil {
+			return fmt.Errorf("set attributes in the writable layer, whose file system may have none before Linux 6.6: %w", noOverlay{unix.EINVAL})
+		}
 	}
 	if err := unix.Mount("overlay", filepath.Join(r.Scratch, "root"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mount the image's %d layers as an overlay: %w", n, noOverlay{err})

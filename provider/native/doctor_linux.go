@@ -34,7 +34,7 @@ func kernelCheck() provider.Check {
 	if k, err := kernelVersion(); err == nil {
 		c.Detail = fmt.Sprintf("Linux %d.%d", k.Major, k.Minor)
 	}
-	if err := checkKernel(oldest, "the native provider needs"); err != nil {
+	if err := checkKernel(); err != nil {
 		return failedCheck(c.Name, err)
 	}
 	return c

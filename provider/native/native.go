@@ -53,7 +53,7 @@ type Options struct {
 	// runsc; that counts if the options name none, or if it is runsc.
 	Runtime string
 	// UserNamespace runs each sandbox in a user namespace: root in it has the rights of an unprivileged user on the host.
-	// It needs Linux 6.6, and file systems that can map user ids below CacheDir and below the mounts of specs.
+	// Before Linux 6.6 each has a copy of its image. It needs file systems that can map user ids below CacheDir and below the mounts of specs.
 	UserNamespace bool
 	// AllowUnenforcedLimits runs sandboxes even if a limit that their spec names cannot be enforced: memory and CPUs,
 	// without root. Info and the log name the limits. If it is not set, such a start returns ErrUnsupported.

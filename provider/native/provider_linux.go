@@ -57,14 +57,17 @@ var _ fumehood.Provider = (*Provider)(nil)
 
 // Supported returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
 func Supported() error {
-	if os.Geteuid() != 0 {
-		return usernsSupported()
+	if err := checkKernel(); err != nil || os.Geteuid() == 0 {
+		return err
 	}
-	return checkKernel(oldest, "the native provider needs")
+	return usernsSupported()
 }
 
+// oldest is the oldest kernel that can make sandboxes: since 5.12 there is mount_setattr(2).
+var oldest = filter.Kernel{Major: 5, Minor: 12}
+
 // checkKernel returns an ErrUnsupported if the kernel is too old.
-func checkKernel(oldest filter.Kernel, what string) error {
+func checkKernel() error {
 	const op = "make native provider"
 	kernel, err := kernelVersion()
 	if err != nil {
@@ -73,14 +76,11 @@ func checkKernel(oldest filter.Kernel, what string) error {
 	if kernel.Major < oldest.Major || kernel.Major == oldest.Major && kernel.Minor < oldest.Minor {
 		return &fumehood.Error{
 			Op: op, Class: fumehood.ErrUnsupported, Hint: "use the docker provider",
-			Err: fmt.Errorf("%s Linux %d.%d, this is %d.%d", what, oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
+			Err: fmt.Errorf("the native provider needs Linux %d.%d, this is %d.%d", oldest.Major, oldest.Minor, kernel.Major, kernel.Minor),
 		}
 	}
 	return nil
 }
-
-// oldest is the oldest kernel that can make sandboxes: since 5.12 there is mount_setattr(2).
-var oldest = filter.Kernel{Major: 5, Minor: 12}
 
 // New returns a provider. Its error is an ErrUnsupported as of Supported, or an ErrConfig if no directory for the state
 // can be determined.

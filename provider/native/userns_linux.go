@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/seccomp/filter"
 	"github.com/fumehood/fumehood/internal/setup"
 	"github.com/fumehood/fumehood/internal/wire"
 )
@@ -94,17 +93,9 @@ func (p *process) pass(r setup.Root) error {
 	return err
 }
 
-// usernsOldest is the oldest kernel for sandboxes in user namespaces: since 6.6 a tmpfs has attributes of users, in
-// which overlayfs notes that a folder was replaced.
-var usernsOldest = filter.Kernel{Major: 6, Minor: 6}
-
-// usernsSupported returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying
-// it.
+// usernsSupported returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying it.
 func usernsSupported() error {
 	const op = "make native provider"
-	if err := checkKernel(usernsOldest, "user namespaces need"); err != nil {
-		return err
-	}
 	for file, off := range map[string]string{
 		"/proc/sys/user/max_user_namespaces": "0", "/proc/sys/kernel/unprivileged_userns_clone": "0",
 		"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
