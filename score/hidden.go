@@ -40,7 +40,7 @@ func (g *Grader) hide(ctx context.Context, sb fumehood.Sandbox) error {
 		user = sb.ServiceInfo().User
 	}
 	for _, m := range g.Hidden {
-		if sb.ServiceInfo().Container == "" {
+		if sb.ServiceInfo().Image == "" {
 			return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("hidden files need a sandbox with its own files, which provider %s does not have", sb.Info().Provider)}
 		}
 		if err := hideOne(ctx, sb.ViaEngine(), user, m); err != nil {

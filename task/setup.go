@@ -84,7 +84,7 @@ func setUp(ctx context.Context, sb fumehood.Sandbox, script Content, limit time.
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	path := "/tmp/fumehood-setup-" + strings.ToLower(rand.Text()[:12])
-	if sb.ServiceInfo().Container == "" {
+	if sb.ServiceInfo().Image == "" {
 		path = "." + path[len("/tmp/"):] // the /tmp of a host process is shared with the host
 		path = strings.TrimRight(sb.ServiceInfo().Dir, "/") + "/" + path
 	}
