@@ -47,7 +47,7 @@ test: images guest ## test everything against a Docker Engine: before a push
 
 test-native: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
 test-native: archives build ## run the tests that need no Docker, then the demo, where Docker is not installed: as root on Linux
-	@scripts/without-docker $(TEST) -short ./...
+	@scripts/without-docker env $(TEST) -short ./...
 	@scripts/without-docker $(MAKE) --no-print-directory demo
 
 test-all: ## run everything, in parts that also run alone: after a change of guest, wire, engine, cleanup or Compose

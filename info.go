@@ -24,6 +24,9 @@ type Info struct {
 	// Unenforced lists the limits that the daemon does not enforce, which its options allowed: "memory", "swap",
 	// "pids", "cpus", "disk".
 	Unenforced []string `json:"unenforced,omitempty"`
+	// OneUser reports whether root is the only user and group in the sandbox, and all files belong to it. So it is under
+	// native, for a user without root and without subordinate ids.
+	OneUser bool `json:"one_user,omitempty"`
 }
 
 // ServiceInfo describes a service.

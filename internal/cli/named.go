@@ -43,7 +43,7 @@ func (a *commandLine) places() []string {
 	return []string{"docker"}
 }
 
-// lacksDocker reports whether err means that there is no Docker daemon for this user, and auto does without it.
+// lacksDocker reports whether err is that of a missing Docker daemon, and the provider is auto, which needs none.
 func (a *commandLine) lacksDocker(err error) bool {
 	return errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && !a.needsEngine() && native.Supported() == nil
 }

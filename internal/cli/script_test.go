@@ -23,33 +23,27 @@ import (
 // line that skips them if none answers. A script fails if its programs leave anything behind.
 func TestScript(t *testing.T) {
 	t.Parallel()
+	provider := providerOf(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Setup:               setUp,
+		Setup: func(env *testscript.Env) error {
+			cache, err := os.UserCacheDir()
+			env.Setenv("PROVIDER", provider)
+			env.Setenv("CACHE", cache)
+			return errors.Join(err, setUp(env))
+		},
 		Condition: func(name string) (bool, error) {
 			switch name {
 			case "docker":
-				if testing.Short() {
-					return false, nil
-				}
-				_, err := connect()
-				if err != nil && os.Getenv(tier.Variable) != "" {
-					return false, err
-				}
-				return err == nil, nil
+				return dockerWorks()
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "sandboxes":
+				return provider != "", nil
 			case "native":
-				if native.Supported() != nil {
-					return false, nil
-				}
-				_, err := os.Stat(filepath.Join(testimages.Dir(), "busybox.tar"))
-				if err != nil && os.Getenv(tier.Variable) != "" {
-					return false, err
-				}
-				return err == nil, nil
+				return nativeWorks()
 			}
 			return false, fmt.Errorf("there is no condition %q", name)
 		},
@@ -60,6 +54,56 @@ func TestScript(t *testing.T) {
 			"bytes":   allBytes,
 		},
 	})
+}
+
+// providerOf returns the provider of the scripts that work with both, and loads its images. It is the native one, with
+// which they take a fifth of the time, if it works here. In the tier all it is the docker one. It is empty if none works.
+func providerOf(t *testing.T) string {
+	t.Helper()
+	docker, err := dockerWorks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if docker && tier.Of(t) == tier.All {
+		return "docker"
+	}
+	if works, err := nativeWorks(); err != nil {
+		t.Fatal(err)
+	} else if works {
+		p, err := native.New(t.Context(), native.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close(t.Context())
+		testimages.Load(t, p, "fumehood-test/busybox", "fumehood-test/python")
+		return "native"
+	}
+	if docker {
+		return "docker"
+	}
+	return ""
+}
+
+func dockerWorks() (bool, error) {
+	if testing.Short() {
+		return false, nil
+	}
+	_, err := connect()
+	if err != nil && os.Getenv(tier.Variable) != "" {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+func nativeWorks() (bool, error) {
+	if native.Supported() != nil {
+		return false, nil
+	}
+	_, err := os.Stat(filepath.Join(testimages.Dir(), "busybox.tar"))
+	if err != nil && os.Getenv(tier.Variable) != "" {
+		return false, err
+	}
+	return err == nil, nil
 }
 
 func setUp(env *testscript.Env) error {

@@ -56,6 +56,8 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 		return enter(args[1], stderr)
 	case "runtime":
 		return supervise(stdin, stderr)
+	case "own":
+		return own(stdin, stderr)
 	case "relay":
 		if len(args) == 3 {
 			return relay(args[2], stdin, stdout, stderr)

@@ -40,3 +40,12 @@ func supervise(stdin, stderr *os.File) int {
 	}
 	return code
 }
+
+// own changes the owners of files for the host, in a user namespace.
+func own(stdin, stderr *os.File) int {
+	if err := setup.Own(stdin); err != nil {
+		_, _ = io.WriteString(stderr, err.Error()+"\n")
+		return 1
+	}
+	return 0
+}

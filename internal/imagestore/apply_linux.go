@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,20 +42,26 @@ const paxAttr = "SCHILY.xattr."
 
 // apply unpacks the tar stream of a layer into a folder, in the form that overlayfs expects of a lower layer. Owners,
 // modes and whiteouts need the rights of root, without OneOwner. containerd's code resolves all names within the folder, whatever links
-// the layer has; this code limits and changes what it sees.
-func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budget) error {
+// the layer has; this code limits and changes what it sees. It returns the files that do not have their owner or mode yet.
+func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budget) ([]Owned, error) {
 	a := &applier{dir: dir, budget: b, oneOwner: s.opts.OneOwner, devices: map[string]bool{}}
 	opts := []archive.ApplyOpt{archive.WithFilter(a.accept), archive.WithConvertWhiteout(a.convert)}
 	if a.oneOwner {
 		opts = append(opts, archive.WithNoSameOwner())
 	}
+	if s.opts.Owners != nil {
+		a.owners = &owners{at: map[string]int{}}
+	}
 	if _, err := archive.Apply(ctx, dir, layer, opts...); err != nil {
-		return err
+		return nil, err
 	}
 	if len(a.devices) > 0 {
 		s.opts.Logger.Info("devices of an image are left out", "layer", filepath.Base(dir), "devices", len(a.devices))
 	}
-	return a.finish()
+	if err := a.finish(); err != nil || a.owners == nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(a.owners.files, func(f Owned) bool { return f.Name == "" }), nil
 }
 
 // applier is the state of unpacking a layer.
@@ -63,6 +70,8 @@ type applier struct {
 	budget   *budget
 	root     *tar.Header // of the layer's top folder; nil if there was none
 	oneOwner bool
+	owners   *owners         // nil if owners need not be set afterwards
+	mode     int64           // of the current entry, before it was changed
 	devices  map[string]bool // the names of devices, which are left out
 }
 
@@ -83,6 +92,7 @@ func (a *applier) accept(h *tar.Header) (bool, error) {
 	if err := keepAttrs(h); err != nil {
 		return false, err
 	}
+	a.mode = h.Mode
 	if a.oneOwner {
 		a.ownable(h)
 	}
@@ -162,6 +172,13 @@ func keepAttrs(h *tar.Header) error {
 // Whiteouts hide what lower layers have, whether they come before or after entries of the same name.
 func (a *applier) convert(h *tar.Header, file string) (bool, error) {
 	dir, base := filepath.Split(file)
+	if a.owners != nil && !strings.HasPrefix(base, whiteoutPrefix) {
+		name, err := filepath.Rel(a.dir, file)
+		if err != nil {
+			return false, err
+		}
+		a.owners.note(name, h, a.mode)
+	}
 	switch {
 	case base == opaqueMarker:
 		return false, a.setOpaque(filepath.Clean(dir))

@@ -61,7 +61,7 @@ func (s *Store) Cleanup(ctx context.Context, dryRun bool) ([]Removed, error) {
 				r.Size = size(path)
 			}
 		}
-		return errors.Join(err, os.RemoveAll(c.gone))
+		return errors.Join(err, s.removeAll(ctx, c.gone))
 	})
 	return c.removed, s.translate(ctx, "clean up image store", err)
 }
@@ -94,11 +94,17 @@ func (c *cleaner) decide(ctx context.Context) error {
 		folder string
 		visit  func(name string) error
 	}{
-		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layerOf(layersDir)},
-		{oldLayers, c.layerOf(oldLayers)}, {unfinished, c.leftover}, {locksDir, c.lock},
+		{keptDir, c.kept},
+		{refsDir, c.ref},
+		{imagesDir, c.image},
+		{refsDir, c.danglingRef},
+		{layersDir, c.layerOf(layersDir)},
+		{oldLayers, c.layerOf(oldLayers)},
+		{unfinished, c.leftover},
+		{locksDir, c.lock},
 	} {
 		entries, err := os.ReadDir(c.s.path(step.folder, ""))
-		if err != nil && !(step.folder == oldLayers && errors.Is(err, fs.ErrNotExist)) {
+		if err != nil && (step.folder != oldLayers || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 		for _, e := range entries {

@@ -389,7 +389,7 @@ func FuzzApply(f *testing.F) {
 		if err := os.Mkdir(target, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = s.apply(t.Context(), target, bytes.NewReader(layer), newBudget(s.limits)) // any error is fine
+		_, _ = s.apply(t.Context(), target, bytes.NewReader(layer), newBudget(s.limits)) // any error is fine
 		s.check(t)
 		left(t, s.Store, layersDir, imagesDir, refsDir)
 		if entries, err := os.ReadDir(s.path(unfinished, "")); err != nil || len(entries) != 1 {

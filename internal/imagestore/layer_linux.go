@@ -40,7 +40,7 @@ func (s *Store) layer(ctx context.Context, r reference, diff v1.Hash, from blob,
 // unpack unpacks a layer, whose lock the caller has.
 func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob, b *budget) error {
 	dir := s.path(unfinished, diff.Hex)
-	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
+	if err := s.removeAll(ctx, dir); err != nil { // of a process that was killed
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -51,7 +51,7 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 		err = os.Rename(dir, s.path(layersDir, diff.Hex))
 	}
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return errors.Join(err, s.removeAll(ctx, dir))
 	}
 	s.opts.Progress(Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})
 	return nil
@@ -75,7 +75,8 @@ func (s *Store) unpackInto(ctx context.Context, r reference, diff v1.Hash, from 
 	defer plain.Close()
 	sum := sha256.New()
 	stream := io.TeeReader(&meter{ctx: ctx, r: plain, seen: b.stream}, sum)
-	if err := s.apply(ctx, dir, stream, b); err != nil {
+	files, err := s.apply(ctx, dir, stream, b)
+	if err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, stream); err != nil { // padding
@@ -83,6 +84,11 @@ func (s *Store) unpackInto(ctx context.Context, r reference, diff v1.Hash, from 
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != diff.Hex {
 		return bad("layer %s has the digest sha256:%s", diff, got)
+	}
+	if len(files) > 0 {
+		if err := s.opts.Owners.Set(ctx, dir, files); err != nil {
+			return err
+		}
 	}
 	f, err := os.Open(dir)
 	if err != nil {

@@ -36,6 +36,8 @@ type Options struct {
 	// OneOwner makes all files belong to this process's user, which need not be root. Every folder is writable for its
 	// owner, and capabilities of files are left out. A store must always be opened with the same value.
 	OneOwner bool
+	// Owners sets the owners and modes of files afterwards, if OneOwner is set. Nil leaves them as OneOwner says.
+	Owners Owners
 	// Logger receives warnings. Nil disables logging.
 	Logger *slog.Logger
 	// Progress is called for the steps of Get that may take long. It is called concurrently and must not block. Nil

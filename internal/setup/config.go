@@ -80,7 +80,9 @@ type Root struct {
 	// ReadOnly makes the root file system read-only, but not what is mounted in it.
 	ReadOnly bool `json:"read_only,omitempty"`
 
-	userNamespace bool // as Config.UserNamespace
+	userNamespace bool     // as Config.UserNamespace
+	attached      []string // folders with the layers, lowest first; set by overlay
+	copied        bool     // the layers are copied, because the kernel does not mount the overlay
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -132,6 +134,8 @@ type Reply struct {
 	// Step is the step that failed. It is empty if all succeeded.
 	Step  string `json:"step,omitempty"`
 	Error string `json:"error,omitempty"` // what failed
+	// Copied reports that the kernel cannot mount the layers as an overlay, so they were copied into the writable layer.
+	Copied bool `json:"copied,omitempty"`
 	// Fault is the party that can correct it.
 	Fault Fault `json:"fault,omitempty"`
 }

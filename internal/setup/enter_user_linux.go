@@ -3,6 +3,7 @@ package setup
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"syscall"
@@ -26,6 +27,12 @@ func EnterUser() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	failed, failure, err := os.Pipe() // closed when the program starts
+	if err != nil {
+		return 0, err
+	}
+	defer failed.Close()
+	program.failure = failure.Fd()
 	runtime.LockOSThread() // the blocked signals are the thread's
 	defer runtime.UnlockOSThread()
 	var before unix.Sigset_t
@@ -38,6 +45,7 @@ func EnterUser() (int, error) {
 	}
 	fork, errno := program.forkInto(pidfd)
 	runtime.KeepAlive(program)
+	_ = failure.Close() // the forks have it
 	if err := errors.Join(unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil), closeStandard()); err != nil {
 		return 0, err
 	}
@@ -49,8 +57,12 @@ func EnterUser() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	what := make([]byte, len(program.failed))
+	if _, err := io.ReadFull(failed, what); err == nil {
+		return 0, os.NewSyscallError(steps[what[0]], syscall.Errno(what[1]))
+	}
 	if status.ExitStatus() != 0 {
-		return 0, fmt.Errorf("join the sandbox: step %d failed", status.ExitStatus())
+		return 0, fmt.Errorf("join the sandbox: exit code %d", status.ExitStatus())
 	}
 	status, err = wait(-1)
 	if err != nil {
@@ -67,7 +79,20 @@ type program struct {
 	path      *byte
 	args, env []*byte
 	signals   unix.Sigset_t // that it blocks: none
+	failure   uintptr       // a descriptor for failed
+	failed    [2]byte       // the step and the error number
 }
+
+// steps are the system calls that may fail.
+var steps = [...]string{stepJoin: "setns", stepFork: "clone", stepGroup: "setresgid", stepUser: "setresuid", stepProgram: "execve"}
+
+const (
+	stepJoin = iota
+	stepFork
+	stepGroup
+	stepUser
+	stepProgram
+)
 
 func newProgram(path, mode string) (*program, error) {
 	args, err := syscall.SlicePtrFromStrings([]string{path, mode})
@@ -78,7 +103,7 @@ func newProgram(path, mode string) (*program, error) {
 }
 
 // forkInto starts a process that joins the namespaces of the process with a pidfd, and starts the program there as a
-// child of this process. Its exit code is the step that failed; 0 if none did. All signals are blocked.
+// child of this process. A step that fails is written to p.failure. All signals are blocked.
 //
 // The fork has only this thread. It must not allocate, grow its stack, or call anything but the kernel.
 //
@@ -92,12 +117,12 @@ func (p *program) forkInto(pidfd uintptr) (uintptr, syscall.Errno) {
 	const all = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS |
 		unix.CLONE_NEWNET | unix.CLONE_NEWCGROUP
 	if _, _, errno = syscall.RawSyscall(unix.SYS_SETNS, pidfd, all, 0); errno != 0 {
-		exit(1)
+		p.fail(stepJoin, errno)
 	}
 	// Only children get into the PID namespace.
 	pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, unix.CLONE_PARENT|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 {
-		exit(2)
+		p.fail(stepFork, errno)
 	}
 	if pid != 0 {
 		exit(0)
@@ -105,15 +130,25 @@ func (p *program) forkInto(pidfd uintptr) (uintptr, syscall.Errno) {
 	// A user namespace with one user denies this.
 	_, _, _ = syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
 	if _, _, errno = syscall.RawSyscall(unix.SYS_SETRESGID, 0, 0, 0); errno != 0 {
-		exit(3)
+		p.fail(stepGroup, errno)
 	}
 	if _, _, errno = syscall.RawSyscall(unix.SYS_SETRESUID, 0, 0, 0); errno != 0 {
-		exit(4)
+		p.fail(stepUser, errno)
 	}
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&p.signals)), 0, 8, 0, 0)
-	_, _, _ = syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(p.path)), uintptr(unsafe.Pointer(&p.args[0])), uintptr(unsafe.Pointer(&p.env[0])))
-	exit(5)
+	_, _, errno = syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(p.path)), uintptr(unsafe.Pointer(&p.args[0])), uintptr(unsafe.Pointer(&p.env[0])))
+	p.fail(stepProgram, errno)
 	return 0, 0
+}
+
+// fail writes which step failed, and ends the process.
+//
+//go:nosplit
+//go:norace
+func (p *program) fail(step byte, errno syscall.Errno) {
+	p.failed[0], p.failed[1] = step, byte(errno)
+	_, _, _ = syscall.RawSyscall(unix.SYS_WRITE, p.failure, uintptr(unsafe.Pointer(&p.failed)), uintptr(len(p.failed)))
+	exit(1)
 }
 
 // exit ends a process that has only one thread.

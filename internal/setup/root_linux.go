@@ -115,7 +115,7 @@ func (s sources) close() {
 }
 
 // mount mounts the root file system at Scratch/root. layers are mounts of the layers, if the host has sent them.
-func (r Root) mount(layers []mount) error {
+func (r *Root) mount(layers []mount) error {
 	if err := r.mountWritable(); err != nil {
 		return fmt.Errorf("mount the writable layer: %w", err)
 	}
@@ -128,8 +128,12 @@ func (r Root) mount(layers []mount) error {
 }
 
 // enter makes the root file system the root of this process. Afterwards the host's files are gone.
-func (r Root) enter(s sources) error {
-	if err := r.mount(s.layers); err != nil {
+func (r *Root) enter(s sources) error {
+	err := r.mount(s.layers)
+	if canCopy(err) {
+		r.copied, err = true, r.copyLayers()
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Chdir(filepath.Join(r.Scratch, "root")); err != nil {
@@ -157,7 +161,7 @@ func (r Root) mountWritable() error {
 
 // overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as
 // descriptors: paths may contain separators, and 127 of them do not fit into the options.
-func (r Root) overlay(passed []mount) error {
+func (r *Root) overlay(passed []mount) error {
 	var fds []int
 	defer func() {
 		for _, fd := range fds {
@@ -185,6 +189,7 @@ func (r Root) overlay(passed []mount) error {
 	if len(layers) == 0 {
 		layers = []string{filepath.Join(r.Scratch, "empty")}
 	}
+	r.attached = slices.Clone(layers)
 	slices.Reverse(layers) // the topmost first
 	folders := append(layers, filepath.Join(r.Scratch, "upper"), filepath.Join(r.Scratch, "work"))
 	names := make([]string, len(folders))
@@ -203,7 +208,7 @@ func (r Root) overlay(passed []mount) error {
 		options += ",userxattr" // others need root on the host
 	}
 	if err := unix.Mount("overlay", filepath.Join(r.Scratch, "root"), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return fmt.Errorf("mount the image's %d layers as an overlay: %w", n, err)
+		return fmt.Errorf("mount the image's %d layers as an overlay: %w", n, noOverlay{err})
 	}
 	return nil
 }

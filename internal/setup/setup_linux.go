@@ -63,7 +63,7 @@ func Run(conn *os.File) error {
 	}
 	step, err := c.build(passed)
 	if err == nil {
-		return Send(conn, Reply{})
+		return Send(conn, Reply{Copied: c.Root != nil && c.Root.copied})
 	}
 	return errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 }
@@ -188,6 +188,7 @@ func (c Config) buildRoot(passed []mount) (step string, err error) {
 	if err := r.enter(s); err != nil {
 		return "make the root file system", err
 	}
+	c.Root.copied = r.copied
 	if err := r.fill(s, c.OneUser); err != nil {
 		return "mount file systems", err
 	}

@@ -79,6 +79,27 @@ var RootMayAll = Exception{
 	},
 }
 
+// AlwaysKept replaces the promise about Stop where sandboxes were opened, which are always kept.
+var AlwaysKept = Exception{
+	Reason: "opened sandboxes are always kept",
+	Check: func(t *testing.T, c *Case) {
+		if err := c.Fresh(t).Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	},
+}
+
+// NoUserNames replaces the promise about named users for an image without them.
+var NoUserNames = Exception{
+	Reason: "no user names in the image; ErrUserNotFound",
+	Check: func(t *testing.T, c *Case) {
+		cmd := c.Probe("id")
+		cmd.User = "daemon"
+		_, err := c.Sandbox.Exec(t.Context(), cmd)
+		WantError(t, err, fumehood.ErrUserNotFound)
+	},
+}
+
 // RestLives returns the exception to the promise about Cmd.KillRest, for a provider that cannot kill the processes that
 // a command leaves behind.
 func RestLives(reason string) Exception {

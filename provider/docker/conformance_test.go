@@ -72,13 +72,9 @@ func TestPromises(t *testing.T) {
 			case c.name != "debian user" && (way.opts.NoSockets || way.name == opened):
 				continue // image and user make no difference there
 			case way.name == opened:
-				exceptions["stop/sandbox not kept cannot be stopped"] = conformance.Exception{
-					Reason: "opened sandboxes are always kept", Check: stopsAll,
-				}
+				exceptions["stop/sandbox not kept cannot be stopped"] = conformance.AlwaysKept
 			case c.spec.Image == static:
-				exceptions["exec/commands run as a named user"] = conformance.Exception{
-					Reason: "no user names in the image; ErrUserNotFound", Check: noNamedUser,
-				}
+				exceptions["exec/commands run as a named user"] = conformance.NoUserNames
 			}
 			column{
 				name: "docker " + way.name + " " + c.name, spec: c.spec, users: c.users, opts: way.opts, opened: way.name == opened, exceptions: exceptions,
@@ -187,13 +183,6 @@ func again(t *testing.T, p *docker.Provider, sb fumehood.Sandbox) fumehood.Sandb
 		t.Fatal(err)
 	}
 	return sb
-}
-
-// stopsAll checks that Stop works, where other columns refuse to stop sandboxes that are not kept.
-func stopsAll(t *testing.T, c *conformance.Case) {
-	if err := c.Fresh(t).Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // removedAfter removes a kept sandbox, which must still exist, when t ends.
@@ -490,14 +479,5 @@ func lateSize(wantRows, wantCols string, rows, cols uint16) conformance.Exceptio
 				t.Errorf("stdout %q, stderr %q", got, res.Stderr.Text())
 			}
 		},
-	}
-}
-
-func noNamedUser(t *testing.T, c *conformance.Case) {
-	cmd := c.Probe("id")
-	cmd.User = "tester"
-	_, err := c.Sandbox.Exec(t.Context(), cmd)
-	if !errors.Is(err, fumehood.ErrUserNotFound) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -31,6 +31,11 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	dir, ro, rw := t.TempDir(), t.TempDir(), t.TempDir()
+	if os.Getenv(unprivileged) != "" {
+		rw = filepath.Join(filepath.Dir(os.Getenv("HOME")), "shared") // it has of-other
+	} else {
+		ofOther(t, rw)
+	}
 	for _, f := range []string{dir + "/marker", dir + "/leaked", ro + "/file"} {
 		if err := os.WriteFile(f, []byte("of the host"), 0o666); err != nil { //nolint:gosec // its mode does not protect it
 			t.Fatal(err)
@@ -42,12 +47,6 @@ func newHost(t *testing.T) *host {
 		}
 	}
 	if err := os.Mkdir(rw+"/later", 0o777); err != nil { //nolint:gosec // as above
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(rw+"/of-other", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(rw+"/of-other", 70_000, 70_000); err != nil {
 		t.Fatal(err)
 	}
 	h := &host{
@@ -74,6 +73,14 @@ func newHost(t *testing.T) *host {
 	}
 	h.facts["disk"] = disk
 	return h
+}
+
+// ofOther makes a file of a user that no sandbox has.
+func ofOther(t *testing.T, dir string) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(dir+"/of-other", nil, 0o600), os.Chown(dir+"/of-other", 70_000, 70_000)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // capabilitySet are CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID and NET_BIND_SERVICE.
@@ -128,7 +135,11 @@ func (h *host) hurry(t *testing.T) {
 		if err != nil {
 			continue // has ended
 		}
-		if err := unix.Setpriority(unix.PRIO_PROCESS, id, -5); err != nil {
+		err = unix.Setpriority(unix.PRIO_PROCESS, id, -5)
+		if errors.Is(err, fs.ErrPermission) {
+			return
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
@@ -139,16 +150,8 @@ func (h *host) hurry(t *testing.T) {
 
 // descriptors checks the open files of all processes in the control group of a sandbox, the first one and those that
 // the host started in it. Nothing of the host may be among them.
-func (h *host) descriptors(t *testing.T, sandbox string) {
+func (h *host) descriptors(t *testing.T, sb fumehood.Sandbox) {
 	t.Helper()
-	files, err := filepath.Glob("/sys/fs/cgroup/pids/fumehood/" + sandbox + "-????????/cgroup.procs")
-	if err != nil || len(files) != 1 {
-		t.Fatalf("control groups %v, %v", files, err)
-	}
-	pids, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
 	var devices []uint64 // of the host's file systems
 	for _, path := range []string{"/", "/proc", h.facts["leaked"].(string)} {
 		var st unix.Stat_t
@@ -158,7 +161,7 @@ func (h *host) descriptors(t *testing.T, sandbox string) {
 		devices = append(devices, st.Dev)
 	}
 	checked := 0
-	for pid := range strings.FieldsSeq(string(pids)) {
+	for _, pid := range processesOf(t, sb) {
 		fds, _ := filepath.Glob("/proc/" + pid + "/fd/*")
 		for _, fd := range fds {
 			var st unix.Stat_t
@@ -175,6 +178,30 @@ func (h *host) descriptors(t *testing.T, sandbox string) {
 	if checked < 20 {
 		t.Errorf("only %d descriptors were checked", checked)
 	}
+}
+
+// processesOf returns the processes in the control group of a sandbox, without root in its PID namespace.
+func processesOf(t *testing.T, sb fumehood.Sandbox) (all []string) {
+	t.Helper()
+	if os.Getenv(unprivileged) != "" {
+		namespace := run(t, sb, "readlink /proc/self/ns/pid")
+		spaces, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
+		for _, file := range spaces {
+			if to, _ := os.Readlink(file); to == namespace {
+				all = append(all, strings.Split(file, "/")[2])
+			}
+		}
+		return all
+	}
+	files, err := filepath.Glob("/sys/fs/cgroup/pids/fumehood/" + sb.Info().Name + "-????????/cgroup.procs")
+	if err != nil || len(files) != 1 {
+		t.Fatalf("control groups %v, %v", files, err)
+	}
+	pids, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(pids))
 }
 
 // sockets listens where the attempts connect, and checks that this process can.
@@ -229,6 +256,9 @@ func (h *host) queues(t *testing.T) {
 func (h *host) afterwards(t *testing.T) {
 	t.Helper()
 	at := h.rw + "/later"
+	if os.Getenv(unprivileged) != "" { // it may not mount
+		return
+	}
 	if err := unix.Mount("tmpfs", at, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -270,19 +270,33 @@ func TestSandbox_attacks_userNamespace(t *testing.T) {
 	attackAll(t, native.Options{UserNamespace: true})
 }
 
+func TestSandbox_attacks_rootless(t *testing.T) {
+	if os.Getenv(unprivileged) == "" { // the attacks set variables
+		t.Parallel()
+	}
+	tier.Need(t, tier.CI)
+	withIDs(t, func(t *testing.T) {
+		attackAll(t, native.Options{})
+		shareMemory(t)
+	}, debian, static)
+}
+
 // attackAll tries to get out of a sandbox of a provider with options. At some mount points files may have set-user-ID bits,
 // which have no effect all the same.
 func attackAll(t *testing.T, opts native.Options, suid ...string) {
 	h := newHost(t)
 	h.facts["suid"] = append([]string{}, suid...)
-	h.facts["userns"] = opts.UserNamespace
+	userns := opts.UserNamespace || os.Getenv(unprivileged) != ""
+	h.facts["userns"] = userns
 	sb := start(t, newProvider(t, opts), fumehood.Spec{Image: debian, Mounts: h.mounts})
 	h.afterwards(t)
-	h.attack(t, sb, "root", attacks)
-	if opts.UserNamespace {
+	if userns {
 		h.attack(t, sb, "root", usernsAttacks)
 	}
-	if !opts.UserNamespace || tier.Of(t) == tier.All {
+	if os.Getenv(unprivileged) == "" || tier.Of(t) == tier.All {
+		h.attack(t, sb, "root", attacks)
+	}
+	if !userns || tier.Of(t) == tier.All {
 		h.attack(t, sb, "tester", attacks)
 	}
 }
@@ -317,7 +331,7 @@ func (h *host) attack(t *testing.T, sb fumehood.Sandbox, user string, attacks ma
 	if got := run(t, sb.As(user), "echo alive"); got != "alive" {
 		t.Errorf("afterwards: got %q", got)
 	}
-	h.descriptors(t, sb.Info().Name)
+	h.descriptors(t, sb)
 }
 
 // The first process survives every signal, and what is in a sandbox cannot stop it.

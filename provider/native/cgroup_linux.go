@@ -4,8 +4,10 @@ package native
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 const (
@@ -42,10 +45,10 @@ type cgroup struct {
 	cgroups.Manager
 }
 
-// openCgroup returns the control group with a name, which need not exist. Without root there may be none.
-func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
+// openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be none.
+func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	if rootless() {
-		return openDelegated(name, limits)
+		return openDelegated(folder, name, limits)
 	}
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -66,12 +69,22 @@ func openCgroup(name string, limits fumehood.Limits) (cgroup, error) {
 	return cgroup{m}, err
 }
 
-// openDelegated is openCgroup without root. The groups are below this process's own ones, in the hierarchies of version 1
-// in which its user may make them. If there are none, the result is the zero value.
-func openDelegated(name string, limits fumehood.Limits) (cgroup, error) {
+// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's own
+// ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the zero value.
+func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) {
+	above := delegated()
+	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
+	case err == nil:
+		above = nil
+		if err := json.Unmarshal(text, &above); err != nil {
+			return cgroup{}, err
+		}
+	case !errors.Is(err, iofs.ErrNotExist):
+		return cgroup{}, err
+	}
 	paths := map[string]string{}
-	for controller, own := range delegated() {
-		paths[controller] = filepath.Join(own, cgroupParent, name)
+	for controller, path := range above {
+		paths[controller] = filepath.Join(path, cgroupParent, name)
 	}
 	if len(paths) == 0 {
 		return cgroup{}, nil
@@ -114,10 +127,26 @@ func (c cgroup) has(controller string) bool {
 	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
 }
 
+// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own. Other
+// processes of the user are in other groups.
+const groupsFile = "groups.json"
+
+// recordGroups writes the file, before the control groups of the sandbox with a folder are made.
+func recordGroups(folder string) error {
+	if !rootless() {
+		return nil
+	}
+	text, err := json.Marshal(delegated())
+	if err != nil {
+		return err
+	}
+	return owner.WriteFile(filepath.Join(folder, groupsFile), text)
+}
+
 // wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes one.
-func wholeCgroup(name string) (cgroup, error) {
+func wholeCgroup(folder, name string) (cgroup, error) {
 	if cgroups.IsCgroup2UnifiedMode() || rootless() {
-		return openCgroup(name, fumehood.Limits{})
+		return openCgroup(folder, name, fumehood.Limits{})
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
 	return cgroup{m}, err
@@ -202,7 +231,12 @@ func (c cgroup) enter(attributes *syscall.SysProcAttr) (leave func() error, err 
 	for controller := range paths {
 		homes[controller] = own[controller]
 	}
-	leave = func() error { return moveThread(homes) }
+	leave = func() error {
+		if err := moveThread(homes); err != nil && !rootless() { // without root it may not return, but ends soon
+			return err
+		}
+		return nil
+	}
 	if err := moveThread(paths); err != nil {
 		return nil, errors.Join(err, leave())
 	}

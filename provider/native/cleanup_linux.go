@@ -20,6 +20,9 @@ var _ provider.Cleaner = (*Provider)(nil)
 
 // remove removes everything of the sandbox with a folder.
 func remove(ctx context.Context, folder string) error {
+	if err := endFirst(ctx, folder); err != nil {
+		return err
+	}
 	if err := removeGroups(ctx, folder); err != nil {
 		return err
 	}
@@ -29,7 +32,7 @@ func remove(ctx context.Context, folder string) error {
 // removeGroups kills all processes of the sandbox with a folder, and removes its control groups.
 func removeGroups(ctx context.Context, folder string) error {
 	own := cgroupName(folder)
-	group, err := wholeCgroup(own)
+	group, err := wholeCgroup(folder, own)
 	if err != nil {
 		return err
 	}
@@ -38,7 +41,7 @@ func removeGroups(ctx context.Context, folder string) error {
 		names = append(names, own+"/"+name)
 	}
 	for _, name := range append(names, startersName(folder), own) { // a runtime could make the last one once more
-		group, err := wholeCgroup(name)
+		group, err := wholeCgroup(folder, name)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -62,9 +63,16 @@ func usernsCheck() provider.Check {
 
 func idsCheck() provider.Check {
 	c := provider.Check{Name: "users", Status: provider.StatusOK, Detail: "all users of images"}
-	if rootless() {
-		c.Status, c.Detail, c.Hint = provider.StatusWarn, "root is the only user of sandboxes, and all files belong to it", "run as root if images have other users"
+	if !rootless() {
+		return c
 	}
+	ids, err := subordinateIDs()
+	if err != nil {
+		c.Status, c.Detail = provider.StatusWarn, "root is the only user of sandboxes, and all files belong to it: "+err.Error()
+		c.Hint = "install the package uidmap, and add 65536 subordinate ids: `usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST USER`"
+		return c
+	}
+	c.Detail = fmt.Sprintf("0 to 65535: root is this user, the others are the host's users from %d on and groups from %d on", ids.firstUID, ids.firstGID)
 	return c
 }
 
@@ -119,12 +127,9 @@ func seccompCheck() provider.Check {
 
 // networkCheck looks for the program that connects sandboxes.
 func networkCheck() provider.Check {
-	if rootless() {
-		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes of this user have no network", Hint: "run as root for --network bridge"}
-	}
 	path, err := NetworkHelper()
-	if err != nil {
-		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "no program " + helper + ": sandboxes have no network", Hint: "install the package " + helper + " for --network bridge"}
+	if ours, ok := errors.AsType[*fumehood.Error](err); ok {
+		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes have no network: " + ours.Err.Error(), Hint: ours.Hint}
 	}
 	return provider.Check{Name: "network", Status: provider.StatusOK, Detail: "--network bridge uses " + path}
 }

@@ -3,9 +3,14 @@
 package native
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/testimages"
@@ -53,5 +58,28 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 	}
 	if _, err := sb.As("2").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err == nil {
 		t.Error("it started a program that is not its own")
+	}
+}
+
+// What a process that enters a sandbox cannot do is in its error.
+func TestLaunch_enterUser(t *testing.T) {
+	t.Parallel()
+	program, err := install(context.WithoutCancel(t.Context()), filepath.Join(t.TempDir(), "guest"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := os.NewFile(uintptr(fd), "this process, whose user namespace is no other one") //nolint:gosec // not negative
+	defer self.Close()
+	p, err := launch(program, cgroup{}, &unix.SysProcAttr{}, "enter-user", nil, self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if !p.endsWithin(endWithin) || p.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(p.Complaint(), "setns: invalid argument") {
+		t.Errorf("%v: %q", p.cmd.ProcessState, p.Complaint())
 	}
 }

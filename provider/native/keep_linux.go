@@ -72,6 +72,10 @@ func (s *service) leave() {
 	s.mu.Unlock()
 	s.forwards.Close()
 	s.guests.Close()
+	if s.limiter != nil {
+		s.limiter.close()
+		s.limiter = nil
+	}
 	if s.init.pidfd != nil {
 		_ = s.init.pidfd.Close() // nothing was written
 	}
@@ -148,6 +152,9 @@ var _ provider.Reattacher = (*service)(nil)
 // killAll kills all processes of the service but the first one. They are suspended meanwhile, so that none escapes by
 // starting another one.
 func (s *service) killAll(ctx context.Context) error {
+	if !s.cgroup.has("freezer") {
+		return s.killInside(ctx)
+	}
 	for {
 		if err := s.freeze(ctx, cgroups.Frozen); err != nil {
 			return errors.Join(err, s.freeze(ctx, cgroups.Thawed))

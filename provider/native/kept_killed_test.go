@@ -28,6 +28,10 @@ import (
 // When the process that keeps a sandbox is killed, nothing of the detached commands is lost.
 func TestProvider_Open_ownerKilled(t *testing.T) {
 	t.Parallel()
+	openOwnerKilled(t)
+}
+
+func openOwnerKilled(t *testing.T) {
 	dir := t.TempDir()
 	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
 	prefix := "k" + strings.ToLower(rand.Text()[:10])

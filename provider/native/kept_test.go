@@ -262,6 +262,10 @@ func TestProvider_Open_frozen(t *testing.T) {
 // After Stop nothing runs, but the files can be inspected.
 func TestSandbox_Stop(t *testing.T) {
 	t.Parallel()
+	stopBombs(t)
+}
+
+func stopBombs(t *testing.T) {
 	d := newStateDir(t)
 	sb := keep(t, d.keeper(t), fumehood.Spec{Image: debian})
 	bomb := "import os, signal\nfor s in (15, 1, 2): signal.signal(s, signal.SIG_IGN)\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass"

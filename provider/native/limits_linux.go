@@ -25,6 +25,7 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 	}{
 		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0},
 		{"swap", "memory", limits.Memory > 0, false},
+		{"pids", "pids", limits.PIDs > 0 && p.ids != nil, false}, // each user of the sandbox has as many
 		{"cpus", "cpu", limits.CPUs > 0, spec.Limits.CPUs > 0},
 	} {
 		if groups[l.controller] != "" {

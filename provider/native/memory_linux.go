@@ -90,7 +90,7 @@ func (m *memoryLimiter) check() (sum int64) {
 			break
 		}
 		m.kills.Add(1) // before anybody sees its end
-		if !m.kill(pid) {
+		if !killIn(m.own, pid) {
 			m.kills.Add(-1)
 			continue
 		}
@@ -99,8 +99,8 @@ func (m *memoryLimiter) check() (sum int64) {
 	return sum
 }
 
-// kill kills a process of the sandbox.
-func (m *memoryLimiter) kill(pid int) bool {
+// killIn kills a process if it is in a PID namespace, and reports whether it did.
+func killIn(namespace string, pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false // has ended
@@ -108,7 +108,7 @@ func (m *memoryLimiter) kill(pid int) bool {
 	defer unix.Close(fd)
 	// From here on, the descriptor stands for the process that is compared, whatever gets its number later.
 	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	return err == nil && own == m.own && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return err == nil && own == namespace && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
 // descendants returns processes with all their descendants.

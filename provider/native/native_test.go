@@ -3,7 +3,6 @@
 package native_test
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -91,17 +90,13 @@ func TestProvider_Promises(t *testing.T) {
 	} {
 		exceptions := map[string]conformance.Exception{}
 		if c.spec.Keep {
-			exceptions["stop/sandbox not kept cannot be stopped"] = conformance.Exception{
-				Reason: "opened sandboxes are always kept", Check: stopsAll,
-			}
+			exceptions["stop/sandbox not kept cannot be stopped"] = conformance.AlwaysKept
 		}
 		if c.spec.User == "" {
 			exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
 		}
 		if c.spec.Image == static {
-			maps.Copy(exceptions, map[string]conformance.Exception{
-				"exec/commands run as a named user": {Reason: "no user names in the image; ErrUserNotFound", Check: noNamedUser},
-			})
+			exceptions["exec/commands run as a named user"] = conformance.NoUserNames
 		}
 		t.Run("native "+c.name, func(t *testing.T) {
 			tier.Need(t, c.from)
@@ -161,13 +156,6 @@ func again(t *testing.T, p *native.Provider, sb fumehood.Sandbox) fumehood.Sandb
 	return sb
 }
 
-// stopsAll checks that Stop works, where other columns refuse to stop sandboxes that are not kept.
-func stopsAll(t *testing.T, c *conformance.Case) {
-	if err := c.Fresh(t).Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // home returns a mount of a folder in which every user may write, for an image that has none.
 func home(t *testing.T, path string) fumehood.Mount {
 	dir := t.TempDir()
@@ -175,11 +163,4 @@ func home(t *testing.T, path string) fumehood.Mount {
 		t.Fatal(err)
 	}
 	return fumehood.Mount{Host: dir, Container: path, Writable: true}
-}
-
-func noNamedUser(t *testing.T, c *conformance.Case) {
-	cmd := c.Probe("exit", "0")
-	cmd.User = "daemon"
-	_, err := c.Sandbox.Exec(t.Context(), cmd)
-	conformance.WantError(t, err, fumehood.ErrUserNotFound)
 }

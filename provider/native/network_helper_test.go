@@ -21,11 +21,16 @@ import (
 // helperOf returns the process that connects a sandbox to the outside.
 func helperOf(t *testing.T, sb fumehood.Sandbox) int {
 	t.Helper()
+	namespace := ""
+	if os.Getenv(unprivileged) != "" { // there are no control groups
+		namespace = run(t, sb, "readlink /proc/self/ns/net")
+	}
 	comms, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, f := range comms {
 		comm, _ := os.ReadFile(f) // empty if it has ended
 		groups, _ := os.ReadFile(filepath.Join(filepath.Dir(f), "cgroup"))
-		if string(comm) == "slirp4netns\n" && strings.Contains(string(groups), "/fumehood/"+sb.Info().Name+"-") {
+		joined, _ := os.Readlink(filepath.Join(filepath.Dir(f), "fd/3"))
+		if string(comm) == "slirp4netns\n" && (strings.Contains(string(groups), "/fumehood/"+sb.Info().Name+"-") || namespace != "" && joined == namespace) {
 			var pid int
 			if _, err := fmt.Sscanf(f, "/proc/%d/", &pid); err != nil {
 				t.Fatal(err)

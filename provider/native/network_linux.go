@@ -28,8 +28,14 @@ import (
 const helper = "slirp4netns"
 
 // NetworkHelper returns the path of the program that sandboxes with a network need, slirp4netns. Without it the error is an
-// ErrUnsupported that names the package.
+// ErrUnsupported that names the package. Without root, the device /dev/net/tun must be accessible too.
 func NetworkHelper() (string, error) {
+	if err := unix.Access(tunnels, unix.R_OK|unix.W_OK); err != nil && rootless() {
+		return "", &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: &os.PathError{Op: "access", Path: tunnels, Err: err},
+			Hint: "run `modprobe tun` and `chmod 666 " + tunnels + "` as root, or use no network",
+		}
+	}
 	path, err := exec.LookPath(helper)
 	if err == nil {
 		path, err = filepath.EvalSymlinks(path) // /run is hidden
@@ -42,6 +48,9 @@ func NetworkHelper() (string, error) {
 	}
 	return path, nil
 }
+
+// tunnels is the device by which the helper makes the interface.
+const tunnels = "/dev/net/tun"
 
 // Addresses in a sandbox with a network. They are in a range that is the sandboxes' anyway.
 var (
@@ -118,6 +127,9 @@ func prohibited(routes []hostnet.Route) []netip.Prefix {
 // allow lets the helper, which is in the sandbox's control group, make the interface. A sandbox has no such device node,
 // and cannot make one.
 func (n *network) allow(group cgroup) error {
+	if rootless() {
+		return nil // such groups do not restrict devices
+	}
 	config, err := group.GetCgroups()
 	if err != nil {
 		return err
@@ -136,9 +148,8 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		return err
 	}
 	defer namespace.Close()
-	// Otherwise the process may have ended, and another one has its number.
-	if err := unix.PidfdSendSignal(int(init.pidfd.Fd()), 0, nil, 0); err != nil { //nolint:gosec // a descriptor
-		return os.NewSyscallError("pidfd_send_signal", err)
+	if err := stillRuns(init); err != nil {
+		return err
 	}
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -149,13 +160,22 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		Path: n.program, Env: []string{}, Dir: "/", Stderr: n.stderr, WaitDelay: time.Second,
 		Args: []string{
 			helper, "--configure", "--mtu=" + strconv.Itoa(mtu), "--cidr=" + subnet.String(), "--disable-host-loopback",
-			"--enable-sandbox", "--enable-seccomp", "--ready-fd=4", "--exit-fd=5", "--netns-type=path", "/proc/self/fd/3", interfaceName,
+			"--enable-sandbox", "--enable-seccomp", "--ready-fd=4", "--exit-fd=5",
 		},
 		ExtraFiles: []*os.File{namespace, theirs, n.reader},
 		// The helper reads what the sandbox sends. If that took it over, it would see no other process.
 		SysProcAttr: &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
-	err = startIn(group, n.cmd, true, hideFiles)
+	before := hideFiles
+	if rootless() {
+		// It has rights only in the sandbox's user namespace. With a path it would not join that for its own sandbox.
+		n.cmd.Args = append(n.cmd.Args, "--netns-type=pid", strconv.Itoa(init.pid))
+		n.cmd.SysProcAttr.Cloneflags, before = 0, nil
+	} else {
+		n.cmd.Args = append(n.cmd.Args, "--netns-type=path", "/proc/self/fd/3")
+	}
+	n.cmd.Args = append(n.cmd.Args, interfaceName)
+	err = startIn(group, n.cmd, true, before)
 	_ = theirs.Close()
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)
@@ -170,7 +190,15 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 	if err != nil {
 		return err
 	}
-	return n.await(ctx, ready)
+	if err := n.await(ctx, ready); err != nil {
+		return err
+	}
+	return stillRuns(init)
+}
+
+// stillRuns returns an error if the first process has ended, so that another one may have its number.
+func stillRuns(init *process) error {
+	return os.NewSyscallError("pidfd_send_signal", unix.PidfdSendSignal(int(init.pidfd.Fd()), 0, nil, 0)) //nolint:gosec // a descriptor
 }
 
 // hideFiles gives the calling thread, and what it starts, a mount namespace in which /etc has only resolv.conf, and /run has

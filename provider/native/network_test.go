@@ -51,9 +51,16 @@ const (
 // TestNetwork_reach runs a host with a provider in a network namespace, and another machine in another one, so that it does
 // not depend on what this machine can reach.
 func TestNetwork_reach(t *testing.T) {
+	t.Parallel()
+	needNetwork(t)
+	inSite(t, func(t *testing.T) { testReach(t, reach) })
+}
+
+// inSite runs test on the host.
+func inSite(t *testing.T, test func(t *testing.T)) {
 	switch os.Getenv(siteVar) {
 	case "host":
-		asHost(t)
+		asHost(t, test)
 		return
 	case "machine":
 		in := bufio.NewReader(os.Stdin)
@@ -68,8 +75,6 @@ func TestNetwork_reach(t *testing.T) {
 		_, _ = io.Copy(io.Discard, in) // until the host ends
 		return
 	}
-	t.Parallel()
-	needNetwork(t)
 	if _, err := exec.LookPath("ip"); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
@@ -82,7 +87,7 @@ func TestNetwork_reach(t *testing.T) {
 }
 
 // asHost starts the other machine and makes the networks.
-func asHost(t *testing.T) {
+func asHost(t *testing.T, test func(t *testing.T)) {
 	machine := exec.CommandContext(context.WithoutCancel(t.Context()), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
 	machine.Env = append(os.Environ(), siteVar+"=machine")
 	machine.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
@@ -135,7 +140,7 @@ func asHost(t *testing.T) {
 		t.Fatalf("the machine is not ready: %q, %v", lines.Text(), lines.Err())
 	}
 	go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the machine
-	testReach(t)
+	test(t)
 }
 
 // greet answers every TCP connection and every datagram with a text, and returns how many there were.
@@ -258,7 +263,8 @@ func try(t *testing.T, svc fumehood.Service, each []string) []string {
 	return lines
 }
 
-func testReach(t *testing.T) {
+// testReach makes the host, and runs a test of sandboxes there.
+func testReach(t *testing.T, sandboxes func(t *testing.T)) {
 	count := greet(t, ":"+sitePort, "host")
 	names(t, "remote.example", netip.MustParseAddr(remote))
 	for _, where := range []string{remote, metadata} { // or the attempts below prove nothing
@@ -268,6 +274,13 @@ func testReach(t *testing.T) {
 		}
 		c.Close()
 	}
+	sandboxes(t)
+	if n := count.Load(); n != 0 {
+		t.Errorf("%d connections and datagrams have reached the host", n)
+	}
+}
+
+func reach(t *testing.T) {
 	p := newProvider(t, native.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian, Network: bridge})
 	other := start(t, p, fumehood.Spec{Image: debian, Network: bridge, Ports: []fumehood.Port{{Container: 7002}}})
@@ -302,9 +315,6 @@ func testReach(t *testing.T) {
 		if strings.Contains(line, "host") || strings.Contains(line, "machine") || strings.Contains(line, "echo") {
 			t.Error(line)
 		}
-	}
-	if n := count.Load(); n != 0 {
-		t.Errorf("%d connections and datagrams have reached the host", n)
 	}
 	if got := run(t, sb, "python3 -c '"+reconfigure+"'"); got != "EPERM EPERM EPERM" {
 		t.Errorf("changes of the network: %s", got)

@@ -76,7 +76,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	sb.ran.Store(true)
 	for i, has := range st.Services {
 		s := &service{sb: sb, info: st.Info.Services[i], config: has.Config, term: has.Term}
-		if s.cgroup, err = openCgroup(groupOf(folder, s.info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
+		if s.cgroup, err = openCgroup(folder, groupOf(folder, s.info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
 			s.init, err = find(has.First)
 		}
 		if err != nil {
@@ -109,15 +109,15 @@ func (p *Provider) Kept(context.Context) ([]provider.KeptSandbox, error) {
 			k.States[defaultService] = "damaged"
 		}
 		for i, s := range st.Services {
-			k.States[st.Info.Services[i].Name] = condition(groupOf(f.Path, st.Info.Services[i].Name, len(st.Services) > 1), s.First)
+			k.States[st.Info.Services[i].Name] = condition(f.Path, groupOf(f.Path, st.Info.Services[i].Name, len(st.Services) > 1), s.First)
 		}
 		all = append(all, k)
 	}
 	return all, nil
 }
 
-// condition describes the state of a service with a control group, for display.
-func condition(name, first string) string {
+// condition describes the state of a service of the sandbox with a folder, for display.
+func condition(folder, name, first string) string {
 	p, err := find(first)
 	if err != nil {
 		return "unknown"
@@ -126,7 +126,7 @@ func condition(name, first string) string {
 		return "ended"
 	}
 	_ = p.pidfd.Close() // nothing was written
-	if group, err := openCgroup(name, fumehood.Limits{}); err == nil && group.frozen() {
+	if group, err := openCgroup(folder, name, fumehood.Limits{}); err == nil && group.frozen() {
 		return "paused"
 	}
 	return "running"

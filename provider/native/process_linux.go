@@ -32,6 +32,7 @@ type process struct {
 	pidfd        *os.File // of the first process of the sandbox; nil for others, and if another process found it ended
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
+	copied       bool          // it has copied the image's layers
 }
 
 // complaint is how many bytes of a guest's standard error output are kept.
@@ -152,6 +153,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	}
 	switch {
 	case err == nil && reply.Step == "":
+		p.copied = reply.Copied
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -184,7 +186,7 @@ var hints = map[setup.Fault]string{
 	setup.FaultImage: "use another image",
 	setup.FaultMount: "mount another path",
 	setup.FaultFill:  "use the docker provider",
-	setup.FaultIDs:   "run as root, or the commands as root in the sandbox",
+	setup.FaultIDs:   "add subordinate ids (`fumehood doctor`), run as root, or run the commands as root in the sandbox",
 }
 
 // said returns what a guest wrote to standard error, for an error.

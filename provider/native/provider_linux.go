@@ -34,11 +34,13 @@ type Provider struct {
 	cacheDir string
 	guest    func() (string, error) // installs the guest's program once, and returns its path
 	store    *imagestore.Store
+	ids      *subordinate           // nil if sandboxes have one user, or this process is root
 	filter   []byte                 // of system calls; nil allows all
 	profile  func() (string, error) // reads the seccomp profile for a runtime
 
 	presence  presence
 	unlimited sync.Once // logs that limits are not enforced
+	copying   sync.Once // logs that layers are copied
 
 	building sync.Mutex
 	built    preparer // nil until an image is built
@@ -126,17 +128,22 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 			return nil, err
 		}
 	}
-	images := "images"
-	if rootless() {
-		images = "images-of-one-owner"
-	}
-	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
-	if p.store, err = imagestore.Open(filepath.Join(cache, images), imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}); err != nil {
-		return nil, err
-	}
 	p.guest = sync.OnceValues(func() (string, error) {
 		return install(context.WithoutCancel(ctx), filepath.Join(cache, "guest"), p.log)
 	})
+	images, stored := "images", imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}
+	if rootless() {
+		if p.ids, err = subordinateIDs(); err != nil {
+			p.log.Debug("root is the only user of sandboxes", "reason", err)
+		} else {
+			p.ids.guest, stored.Owners = p.guest, p.ids
+		}
+		images = p.ids.storeName()
+	}
+	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
+	if p.store, err = imagestore.Open(filepath.Join(cache, images), stored); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -222,10 +229,6 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 	case p.inUserNamespace() && onDisk(spec.Limits.WithDefaults()):
 		what = "give a sandbox in a user namespace a disk that is not in memory"
 		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or use no user namespace"
-	case !spec.Network.IsNone() && rootless():
-		what, hint = "give a sandbox a network without root", "use none, or the docker provider"
-	case spec.Keep && rootless(): // only control groups find its processes
-		what, hint = "keep a sandbox without root", "use the docker provider"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err
@@ -305,6 +308,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		}
 	}()
 	sb := &sandbox{p: p, name: spec.Name}
+	sb.of.OneUser = rootless() && p.ids == nil
 	for _, u := range units {
 		if sb.of.Unenforced, err = p.unenforced(u.spec); err != nil {
 			return nil, err
@@ -324,6 +328,9 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 	}
 	if err != nil {
 		return nil, err
+	}
+	if err := recordGroups(sb.folder); err != nil {
+		return nil, errors.Join(err, owner.Discard(sb.folder))
 	}
 	if spec.Keep {
 		sb.key = make([]byte, wire.SecretSize)

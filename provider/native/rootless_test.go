@@ -34,11 +34,18 @@ const stranger = 54321
 // asUser runs this test as a user without rights, in a process of its own that calls test. The only image is busybox.
 func asUser(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	asUserIn(t, nil, test)
+	asUserWith(t, rights{}, test)
 }
 
-// asUserIn is asUser with control groups that the user has, which groups makes.
-func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *testing.T)) {
+// rights are what the user of a test has.
+type rights struct {
+	groups func(t *testing.T) []string // makes control groups of the user; nil for none
+	ids    bool                        // subordinate ids, and the device of network helpers
+	images []string                    // besides busybox
+}
+
+// asUserWith is asUser with rights.
+func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(unprivileged) != "" {
 		test(t)
@@ -63,7 +70,11 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 			t.Fatal(err)
 		}
 	}
-	home, program := filepath.Join(dir, "home"), filepath.Join(dir, "program")
+	home, program, shared := filepath.Join(dir, "home"), filepath.Join(dir, "program"), filepath.Join(dir, "shared")
+	if err := errors.Join(os.Mkdir(shared, 0o777), os.Chown(shared, stranger, stranger)); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
+	ofOther(t, shared)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +89,15 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 	if update {
 		args = append(args, "-update-promises")
 	}
-	archive := testimages.Archive(t, busybox)
 	images := filepath.Join(home, ".cache", "fumehood-test")
-	if err := errors.Join(os.MkdirAll(images, 0o755), copyFile(archive, filepath.Join(images, "busybox.tar")), os.Chown(filepath.Dir(images), stranger, stranger)); err != nil { //nolint:gosec // as above
+	if err := errors.Join(os.MkdirAll(images, 0o755), os.Chown(filepath.Dir(images), stranger, stranger)); err != nil { //nolint:gosec // as above
 		t.Fatal(err)
+	}
+	for _, image := range append(r.images, busybox) {
+		archive := testimages.Archive(t, image)
+		if err := copyFile(archive, filepath.Join(images, filepath.Base(archive))); err != nil {
+			t.Fatal(err)
+		}
 	}
 	module := []string{"go.mod", "docs/promises.json", "docs/promises.md"} // what the record of promises needs
 	for _, file := range module {
@@ -96,13 +112,21 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 		unprivileged + "=1", "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
 		"FUMEHOOD_PROBE=" + probe,
 	}
-	if groups == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
-	} else {
-		enter := "for d in " + strings.Join(groups(t), " ") + "; do echo $$ > $d/cgroup.procs; done; "
-		enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
-		cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
+	enter := "set -e\n"
+	if r.groups != nil {
+		enter += "for d in " + strings.Join(r.groups(t), " ") + "; do echo $$ > $d/cgroup.procs; done\n"
 	}
+	if r.ids {
+		for _, name := range []string{"newuidmap", "newgidmap"} {
+			if _, err := exec.LookPath(name); err != nil {
+				tier.Missing(t, tier.CI, err)
+			}
+		}
+		enter += asSubordinate(t, dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	}
+	enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
 		t.Errorf("%v\n%s", err, out)
@@ -115,6 +139,26 @@ func asUserIn(t *testing.T, groups func(t *testing.T) []string, test func(t *tes
 			t.Error(err)
 		}
 	}
+}
+
+// asSubordinate returns commands that give the user subordinate ids and the device of tunnels, in a mount namespace.
+func asSubordinate(t *testing.T, dir string) string {
+	t.Helper()
+	passwd, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "mount --make-rprivate /\n"
+	for file, text := range map[string]string{
+		"passwd": string(passwd) + fmt.Sprintf("stranger:x:%d:%d::/:/bin/sh\n", stranger, stranger),
+		"subuid": "other:1:65536\nstranger:300000:99\nstranger:400000:65536\n", "subgid": fmt.Sprintf("%d:500000:65535\n", stranger),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil { //nolint:gosec // every user may read it
+			t.Fatal(err)
+		}
+		script += "mount --bind " + filepath.Join(dir, file) + " /etc/" + file + "\n"
+	}
+	return script + "mount -t tmpfs tmpfs /dev/net\nmknod -m 666 /dev/net/tun c 10 200\n"
 }
 
 func copyFile(from, to string) error {
@@ -147,6 +191,9 @@ func rootlessStart(t *testing.T) {
 	}
 	if got := run(t, sb.As("0"), "rm -r /etc && mkdir /etc && ls -A /etc; id -u"); got != "0" {
 		t.Errorf("got %q", got)
+	}
+	if !sb.Info().OneUser {
+		t.Errorf("%+v", sb.Info())
 	}
 	_, err := sb.As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
@@ -181,7 +228,7 @@ func rootlessLimits(t *testing.T) {
 	sb = start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}})
 	for name, script := range map[string]string{
 		"one process":    "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null",
-		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 1 & done; wait",
+		"many processes": "for i in 1 2 3 4 5 6; do head -c 20000000 /dev/zero | tail -c 20000000 | sleep 3 & done; wait",
 	} {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: time.Minute})
 		if err != nil || res.Usage.OOMKills == 0 {
@@ -194,10 +241,26 @@ func rootlessLimits(t *testing.T) {
 	}
 }
 
+// shareMemory checks that memory which processes share counts, also without control groups.
+func shareMemory(t *testing.T) {
+	p := newProvider(t, native.Options{AllowUnenforcedLimits: true})
+	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20}})
+	for name, script := range map[string]string{
+		"shared":   "m = mmap.mmap(-1, 600 << 20)",
+		"/dev/shm": "f = open('/dev/shm/x', 'w+b'); f.truncate(60 << 20); m = mmap.mmap(f.fileno(), 0); a = b'x' * (20 << 20)",
+	} {
+		fill := "import mmap, time\n" + script + "\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(10)"
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", fill}, Timeout: time.Minute})
+		if err != nil || res.Outcome != fumehood.OutOfMemory {
+			t.Errorf("%s: %v, %+v", name, err, res)
+		}
+	}
+}
+
 // Control groups that root has handed over by chown enforce the limits.
 func TestProvider_Start_rootlessCgroups(t *testing.T) {
 	t.Parallel()
-	asUserIn(t, ownedGroups, rootlessCgroups)
+	asUserWith(t, rights{groups: ownedGroups}, rootlessCgroups)
 }
 
 // ownedGroups makes control groups that belong to the stranger.
@@ -212,7 +275,8 @@ func ownedGroups(t *testing.T) (all []string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := errors.Join(os.Remove(dir+"/fumehood"), os.Remove(dir)); err != nil {
+			_ = os.Remove(dir + "/fumehood") // may not have been made
+			if err := os.Remove(dir); err != nil {
 				t.Error(err)
 			}
 		})
@@ -259,25 +323,34 @@ func TestProvider_Promises_rootless(t *testing.T) {
 }
 
 func rootlessPromises(t *testing.T) {
+	exceptions := oneUser()
+	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
+	promisesWithoutRoot(t, conformance.Harness{
+		Column: "native busybox rootless", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
+	}, busybox)
+}
+
+// promisesWithoutRoot checks the promises for sandboxes of an image.
+func promisesWithoutRoot(t *testing.T, h conformance.Harness, image string) {
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
-	exceptions := oneUser()
-	exceptions[stopKept] = notKept(p, "sandboxes cannot be kept without root")
-	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
-	conformance.Run(t, conformance.Harness{
-		Column: "native busybox rootless", Probe: "/probe", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
-		Start: func(t *testing.T) fumehood.Sandbox {
-			sb := start(t, p, fumehood.Spec{Image: busybox})
-			if err := sb.WriteFile(t.Context(), "/probe", program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
-				t.Fatal(err)
-			}
-			return sb
-		},
-		StartKept: func(t *testing.T) fumehood.Sandbox { return start(t, p, fumehood.Spec{Image: busybox, Keep: true}) },
-	})
+	var opts native.Options
+	if image == busybox {
+		opts.CacheDir = filepath.Join(t.TempDir(), "cache")
+	}
+	p := newProvider(t, opts)
+	probed := func(t *testing.T, sb fumehood.Sandbox) fumehood.Sandbox {
+		if err := sb.WriteFile(t.Context(), "/probe", program, fumehood.WriteOptions{Mode: 0o755}); err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	h.Probe = "/probe"
+	h.Start = func(t *testing.T) fumehood.Sandbox { return probed(t, start(t, p, fumehood.Spec{Image: image})) }
+	h.StartKept = func(t *testing.T) fumehood.Sandbox { return probed(t, keep(t, p, fumehood.Spec{Image: image})) }
+	conformance.Run(t, h)
 }
 
 // stopKept is the promise that needs a kept sandbox.

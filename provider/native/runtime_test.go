@@ -131,7 +131,7 @@ func TestRuntime_outOfMemory(t *testing.T) {
 func TestRuntime_killed(t *testing.T) {
 	t.Parallel()
 	for name := range runtimes {
-		t.Run(name, func(t *testing.T) { killOwners(t, withRuntime(t, name), tier.Pick(t, 0, 6, 90)) })
+		t.Run(name, func(t *testing.T) { killOwners(t, withRuntime(t, name), tier.Pick(t, 0, 6, 90), withoutRuntime) })
 	}
 }
 

@@ -61,7 +61,7 @@ var _ provider.ServiceBackend = (*service)(nil)
 func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	spec := u.spec
 	limits := spec.Limits.WithDefaults()
-	group, err := openCgroup(groupOf(sb.folder, serviceOf(spec), several), limits)
+	group, err := openCgroup(sb.folder, groupOf(sb.folder, serviceOf(spec), several), limits)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 		}
 	}
 	if s.oci != nil {
-		if s.starters, err = openCgroup(startersName(sb.folder), fumehood.Limits{}); err != nil {
+		if s.starters, err = openCgroup(sb.folder, startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +115,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	}
 	if s.sb.p.inUserNamespace() {
 		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
-		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless()
+		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless() && s.sb.p.ids == nil
 	}
 	if !s.cgroup.has("pids") && limits.PIDs > 0 {
 		s.config.Processes = uint64(limits.PIDs)
@@ -157,7 +157,7 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 func (s *service) build(ctx context.Context) error {
 	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
 	if s.sb.p.inUserNamespace() {
-		mapIDs(attributes, s.sb.folder)
+		s.sb.p.mapIDs(attributes, s.sb.folder)
 	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
 		return err
 	}
@@ -207,8 +207,21 @@ func (s *service) build(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
 	}
+	if s.sb.p.ids != nil {
+		if err := s.sb.p.ids.assign(ctx, s.init.pid); err != nil {
+			return fmt.Errorf("map subordinate ids: %w", err)
+		}
+	}
+	if err := s.recordFirst(); err != nil {
+		return err
+	}
 	if err := s.setUp(ctx); err != nil {
 		return err
+	}
+	if s.init.copied {
+		s.sb.p.copying.Do(func() {
+			s.sb.p.log.Warn("the kernel cannot mount images as an overlay: each sandbox has a copy, which counts against its disk limit")
+		})
 	}
 	if !s.cgroup.has("memory") && s.memory > 0 {
 		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
@@ -385,6 +398,9 @@ func (s *service) processes() []int {
 		if !p.over() {
 			all = append(all, p.pid)
 		}
+	}
+	if n := s.network(); n.check() == nil && n.pid() != 0 {
+		all = append(all, n.pid())
 	}
 	return all
 }

@@ -69,6 +69,9 @@ func TestProvider_Start_rejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if c.spec.Runtime == "runc" {
+				withRuntime(t, c.spec.Runtime)
+			}
 			sb, err := p.Start(t.Context(), c.spec)
 			if err == nil {
 				t.Fatal("started", errors.Join(sb.Close(t.Context())))

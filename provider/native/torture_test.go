@@ -147,10 +147,11 @@ func TestProvider_many(t *testing.T) {
 	dir := t.TempDir()
 	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
 	prefix := "many" + strings.ToLower(filepath.Base(filepath.Dir(dir))[len("TestProvider_many"):])
-	one := func(n int) {
+	one := func(n int, alive *sync.WaitGroup) {
 		sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: fmt.Sprintf("%s-%d", prefix, n)})
 		if err != nil {
 			t.Error(err)
+			alive.Done()
 			return
 		}
 		for _, user := range []string{"0", "7"} {
@@ -161,17 +162,23 @@ func TestProvider_many(t *testing.T) {
 		if n == 0 && len(leftovers(t, dir, prefix)) < 8 {
 			t.Error("a sandbox that runs is not found")
 		}
+		alive.Done()
+		alive.Wait() // all exist at the same time
 		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
 	serial := tier.Pick(t, 30, 100, 1000)
 	for n := range serial {
-		one(n)
+		var alive sync.WaitGroup
+		alive.Add(1)
+		one(n, &alive)
 	}
-	var all sync.WaitGroup
-	for n := range tier.Pick(t, 8, 20, 50) {
-		all.Go(func() { one(serial + n) })
+	var alive, all sync.WaitGroup
+	atOnce := tier.Pick(t, 8, 20, 200)
+	alive.Add(atOnce)
+	for n := range atOnce {
+		all.Go(func() { one(serial+n, &alive) })
 	}
 	all.Wait()
 	if left := leftovers(t, dir, prefix); len(left) > 0 {

@@ -40,15 +40,20 @@ func idRange(folder string) int {
 	return firstID + int(sum.Sum64()%n)*idsOfEach //nolint:gosec // below 2^31
 }
 
-// rootless reports whether this process runs without root. Then sandboxes are in user namespaces whose only user is this
-// process's, as root.
+// rootless reports whether this process runs without root. Then sandboxes are in user namespaces whose root is this
+// process's user. Other users exist there only if this user has subordinate ids.
 func rootless() bool { return os.Geteuid() != 0 }
 
 // inUserNamespace reports whether sandboxes are in user namespaces.
 func (p *Provider) inUserNamespace() bool { return p.opts.UserNamespace || rootless() }
 
-// mapIDs makes a process start as root of a new user namespace, for the sandbox with a folder.
-func mapIDs(attributes *syscall.SysProcAttr, folder string) {
+// mapIDs makes a process start as root of a new user namespace, for the sandbox with a folder. Subordinate ids are assigned
+// when the process has started.
+func (p *Provider) mapIDs(attributes *syscall.SysProcAttr, folder string) {
+	if p.ids != nil {
+		p.ids.attributes(attributes)
+		return
+	}
 	attributes.Cloneflags |= unix.CLONE_NEWUSER
 	if rootless() {
 		attributes.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}

@@ -19,6 +19,7 @@ from fumehood import Client, Sandbox
 
 IMAGE = "fumehood-test/python"
 BINARY = os.environ.get("FUMEHOOD_BINARY", "")
+PROVIDER = os.environ.get("FUMEHOOD_PROVIDER", "docker")  # of the tests of adapters
 WAITS = 20.0  # seconds that a test waits for what must come
 
 needs_server = unittest.skipUnless(BINARY, "FUMEHOOD_BINARY names no program: run make test-client")
@@ -38,6 +39,11 @@ def containers(name: str) -> list[str]:
     """Return the containers whose names have a part."""
     command = ["docker", "ps", "-aq", "--filter", f"name={name}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def native_sandboxes() -> list[str]:
+    """Return the sandboxes of the native provider that this process and its children have made."""
+    return [path.name for path in Path(os.environ["XDG_STATE_HOME"], "fumehood", "native").glob("*")]
 
 
 def needs(provider: str) -> None:

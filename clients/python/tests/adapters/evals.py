@@ -20,7 +20,7 @@ from inspect_ai.util import SandboxEnvironmentSpec, sandbox
 
 import tests  # noqa: F401
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
-from tests.real import IMAGE
+from tests.real import IMAGE, PROVIDER, native_sandboxes
 
 FOLDER = Path(__file__).parent / "inspect"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "inspect.md"
@@ -31,6 +31,8 @@ BACKENDS = pytest.mark.parametrize("anyio_backend", [pytest.param("asyncio", mar
 
 def containers() -> list[str]:
     """Return the containers of this test's tasks."""
+    if PROVIDER == "native":
+        return native_sandboxes()
     command = ["docker", "ps", "-aq", "--filter", f"label=fumehood.label.inspect_ai=t{os.getpid()}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 

@@ -37,7 +37,6 @@ from ._clients import acquire, release
 from ._project import FumehoodOptions, check_offline, explain, write
 
 LABEL = "harbor"  # its value is the session's id
-DOCKER = "Install Docker Engine 20.10 or newer and start it, or set DOCKER_HOST to a running one."
 
 
 class FumehoodEnvironment(BaseEnvironment):
@@ -64,13 +63,13 @@ class FumehoodEnvironment(BaseEnvironment):
 
     @classmethod
     def preflight(cls, kwargs: dict[str, Any] | None = None) -> None:
-        """Check the options, and that a Docker Engine answers."""
+        """Check the options, and that the provider of sandboxes works."""
         super().preflight(kwargs)
         try:
             with Client(arguments=["--allow-kept"]) as client:
                 client.sandboxes()
         except FumehoodError as e:
-            raise SystemExit(f"fumehood: {e}\n{DOCKER if isinstance(e, UnavailableError) else ''}".rstrip()) from e
+            raise SystemExit(f"fumehood: {e}") from e
 
     @classmethod
     def resource_capabilities(cls) -> EnvironmentResourceCapabilities:
