@@ -117,9 +117,11 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 	pause := firstPause
 	for restarts := 0; ; restarts++ {
 		began := time.Now()
-		checking, stop := context.WithCancel(c.checking)
+		checking, stop := context.WithCancel(ctx)
+		unhook := context.AfterFunc(c.checking, stop)
 		c.running.Go(func() { c.checkHealth(checking) })
 		exit, err := p.Wait(context.WithoutCancel(ctx))
+		unhook()
 		stop()
 		if err != nil || exit.Outcome == fumehood.Lost { // with its guest
 			exit.Code = 128 + 9
