@@ -118,7 +118,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 	for restarts := 0; ; restarts++ {
 		began := time.Now()
 		checking, stop := context.WithCancel(ctx)
-		unhook := context.AfterFunc(c.checking, stop)
+		unhook := context.AfterFunc(c.checking, stop) //nolint:contextcheck // it ends with the start, ctx later
 		c.running.Go(func() { c.checkHealth(checking) })
 		exit, err := p.Wait(context.WithoutCancel(ctx))
 		unhook()
