@@ -183,9 +183,9 @@ secrets: {key: {file: compose.yaml}}
 		t.Errorf("in two: %q", got)
 	}
 	for script, want := range map[string]string{
-		"cat /a/f; touch /a/x 2>&1":                                  "hello\ntouch: /a/x: Read-only file system",
-		"touch /x 2>&1":                                              "touch: /x: Read-only file system",
-		"touch /own/x /anonymous/x /t/x":                             "",
+		"cat /a/f; touch /a/x 2>&1":      "hello\ntouch: /a/x: Read-only file system",
+		"touch /x 2>&1":                  "touch: /x: Read-only file system",
+		"touch /own/x /anonymous/x /t/x": "",
 		"grep -c shm_size /run/secrets/key; echo > /run/secrets/key": "1\nsh: can't create /run/secrets/key: Read-only file system",
 		"df -m /dev/shm | awk 'END{print $2}'":                       "1",
 		"df -m /run | awk 'END{print $2}'":                           "1",
