@@ -94,6 +94,22 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	if c.Project.source(*svc).Pull == PullAlways {
 		c.refuse(of(svc, "pull_policy"), notInPod)
 	}
+	c.podNames(svc)
+	c.podRights(svc)
+	for _, f := range c.filesOf(svc) {
+		if f.File == "" {
+			c.refuse(of(svc, f.kind), "%s: the native provider mounts only those with a file", f.Source)
+		}
+	}
+	for _, t := range svc.Tmpfs {
+		if _, err := parseTmpfs(t); err != nil {
+			c.refuse(of(svc, "tmpfs"), "%w", err)
+		}
+	}
+}
+
+// podNames refuses names that cannot be in /etc/hosts.
+func (c *checking) podNames(svc *types.ServiceConfig) {
 	for _, name := range namesOf(svc) {
 		if len(name) > maxHostname || !hostName.MatchString(name) {
 			c.refuse(of(svc), "%q cannot be a host name: letters, digits, dots, hyphens and underscores, at most %d", name, maxHostname)
@@ -106,6 +122,10 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 			}
 		}
 	}
+}
+
+// podRights refuses rights that no service has here.
+func (c *checking) podRights(svc *types.ServiceConfig) {
 	for _, name := range svc.CapAdd {
 		if !slices.Contains(capabilities, capability(name)) {
 			c.refuse(of(svc, "cap_add"), "%s: the native provider gives only %s", name, strings.Join(capabilities, ", "))
@@ -114,16 +134,6 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	for _, opt := range svc.SecurityOpt {
 		if name, value, _ := strings.Cut(strings.Replace(opt, ":", "=", 1), "="); !isBuiltinSeccomp(opt) && (name != "no-new-privileges" || value != "" && value != "true") {
 			c.refuse(of(svc, "security_opt"), "%s: %s", opt, notInPod)
-		}
-	}
-	for _, f := range c.filesOf(svc) {
-		if f.File == "" {
-			c.refuse(of(svc, f.kind), "%s: the native provider mounts only those with a file", f.Source)
-		}
-	}
-	for _, t := range svc.Tmpfs {
-		if _, err := parseTmpfs(t); err != nil {
-			c.refuse(of(svc, "tmpfs"), "%w", err)
 		}
 	}
 }

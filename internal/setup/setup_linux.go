@@ -134,12 +134,6 @@ func (c Config) build(passed []mount) (step string, err error) {
 		if err := c.complete(); err != nil {
 			return "prepare the root file system", err
 		}
-		if c.Root.ReadOnly {
-			root := mount{"the root file system", unix.AT_FDCWD}
-			if err := root.restrictAt("/", unix.MOUNT_ATTR_RDONLY); err != nil {
-				return "make the root file system read-only", err
-			}
-		}
 		if err := loopback(); err != nil {
 			return "start the loopback interface", err
 		}
@@ -233,7 +227,7 @@ func (c Config) writeEtc() error {
 	return nil
 }
 
-// complete makes the folders that the image and the user name.
+// complete makes the folders that the image and the user name. Then it makes the root file system read-only, if it is to be.
 func (c Config) complete() error {
 	for _, dir := range append(c.Volumes, c.Dir) {
 		if dir == "" {
@@ -243,7 +237,10 @@ func (c Config) complete() error {
 			return &failure{FaultImage, err}
 		}
 	}
-	return nil
+	if !c.Root.ReadOnly {
+		return nil
+	}
+	return mount{"the root file system", unix.AT_FDCWD}.restrictAt("/", unix.MOUNT_ATTR_RDONLY)
 }
 
 // replace writes a new file, instead of whatever the image has there.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -178,12 +179,7 @@ func (st *start) relate() {
 }
 
 func (st *start) service(name string) *Service {
-	for _, s := range st.services {
-		if s.Name == name {
-			return s
-		}
-	}
-	panic("startup: no service " + name) // compose.Service.After names started services only
+	return st.services[slices.IndexFunc(st.services, func(s *Service) bool { return s.Name == name })] // After names started services only
 }
 
 // fail records why the service is not ready, or no longer ready. It returns false if a failure was recorded before.

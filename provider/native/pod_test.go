@@ -183,16 +183,17 @@ secrets: {key: {file: compose.yaml}}
 		t.Errorf("in two: %q", got)
 	}
 	for script, want := range map[string]string{
-		"cat /a/f; touch /a/x 2>&1":      "hello\ntouch: /a/x: Read-only file system",
-		"touch /x 2>&1":                  "touch: /x: Read-only file system",
-		"touch /own/x /anonymous/x /t/x": "",
+		"cat /a/f; touch /a/x 2>&1":            "hello\ntouch: /a/x: Read-only file system",
+		"touch /x 2>&1":                        "touch: /x: Read-only file system",
+		"touch /own/x /anonymous/x /t/x":       "",
+		"df -m /dev/shm | awk 'END{print $2}'": "1",
+		"df -m /run | awk 'END{print $2}'":     "1",
+		"stat -c %a /run":                      "711",
+		"df -m /t | awk 'END{print $2}'":       "2",
+		"grep -w peer /etc/hosts | cut -f1":    "10.1.2.3",
+		"touch /t/y; chown 1 /t/y 2>&1":        "chown: /t/y: Operation not permitted",
+
 		"grep -c shm_size /run/secrets/key; echo > /run/secrets/key": "1\nsh: can't create /run/secrets/key: Read-only file system",
-		"df -m /dev/shm | awk 'END{print $2}'":                       "1",
-		"df -m /run | awk 'END{print $2}'":                           "1",
-		"stat -c %a /run":                                            "711",
-		"df -m /t | awk 'END{print $2}'":                             "2",
-		"grep -w peer /etc/hosts | cut -f1":                          "10.1.2.3",
-		"touch /t/y; chown 1 /t/y 2>&1":                              "chown: /t/y: Operation not permitted",
 	} {
 		if got := in(t, sb, "default", script); got != want {
 			t.Errorf("%s: got %q, want %q", script, got, want)

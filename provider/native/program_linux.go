@@ -102,7 +102,7 @@ func (c *program) Launch(ctx context.Context) error {
 	if err != nil {
 		return c.service.sb.inService(ctx, c.service, fmt.Errorf("start %q: %w", c.member.Program[0], err))
 	}
-	c.running.Go(func() { c.keepRunning(p) })
+	c.running.Go(func() { c.keepRunning(c.life, p) })
 	return nil
 }
 
@@ -112,19 +112,21 @@ func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	return s.guests.Start(ctx, fumehood.Cmd{Args: c.member.Program, KillRest: true}, true, func(_ fumehood.Stream, p []byte) { _, _ = c.out.Write(p) })
 }
 
-// keepRunning waits for the program's end, and starts it again as its restart policy says.
-func (c *program) keepRunning(p provider.ProcessBackend) {
+// keepRunning waits for the program's end, and starts it again as its restart policy says, until ctx ends.
+func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 	pause := firstPause
 	for restarts := 0; ; restarts++ {
 		began := time.Now()
-		checking, stop := context.WithCancel(c.checking)
+		checking, stop := context.WithCancel(ctx)
+		unhook := context.AfterFunc(c.checking, stop) //nolint:contextcheck // it ends with the start, ctx later
 		c.running.Go(func() { c.checkHealth(checking) })
-		exit, err := p.Wait(context.WithoutCancel(c.life))
+		exit, err := p.Wait(context.WithoutCancel(ctx))
+		unhook()
 		stop()
 		if err != nil || exit.Outcome == fumehood.Lost { // with its guest
 			exit.Code = 128 + 9
 		}
-		again := c.life.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restarts(exit.Code, restarts)
+		again := ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restarts(exit.Code, restarts)
 		c.update(func() {
 			c.state = startup.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
 			c.again = again
@@ -137,12 +139,12 @@ func (c *program) keepRunning(p provider.ProcessBackend) {
 		}
 		select {
 		case <-time.After(pause):
-		case <-c.life.Done():
+		case <-ctx.Done():
 			return
 		}
 		pause = min(2*pause, mostPause)
-		if p, err = c.begin(c.life); err != nil {
-			if c.life.Err() == nil {
+		if p, err = c.begin(ctx); err != nil {
+			if ctx.Err() == nil {
 				c.service.sb.p.log.Warn("a service's program cannot be started again", "sandbox", c.service.sb.name, "service", c.member.Name, "error", err)
 			}
 			c.update(func() { c.again, c.state.Deaths = false, c.state.Deaths+1 })

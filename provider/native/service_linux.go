@@ -193,10 +193,7 @@ func (s *service) build(ctx context.Context) error {
 	}
 	if s.oci == nil {
 		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", before, slices.Concat(disk, held, s.volumes)...)
-		for _, v := range s.volumes {
-			_ = v.Close() // the sandbox has it
-		}
-		s.volumes = nil
+		s.closeVolumes() // the sandbox has them
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -225,6 +222,14 @@ func (s *service) build(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(s.guests.Ready(ctx), s.deaf)
+}
+
+// closeVolumes gives up the mounts of volumes, which stay where they are attached.
+func (s *service) closeVolumes() {
+	for _, v := range s.volumes {
+		_ = v.Close() // nothing was written
+	}
+	s.volumes = nil
 }
 
 // enterNetwork moves the calling thread into the service's network namespace.
@@ -366,9 +371,7 @@ func (s *service) close(ctx context.Context) error {
 	if s.main != nil {
 		s.main.running.Wait()
 	}
-	for _, v := range s.volumes {
-		_ = v.Close() // the service was not started
-	}
+	s.closeVolumes() // if the service was not started
 	for _, p := range all {
 		errs = append(errs, p.kill())
 	}
