@@ -14,15 +14,16 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/seccomp"
 )
 
-// crunContender uses the runtime crun without an Engine. Its containers have the isolation of crun's own default
-// configuration, without control groups and without a seccomp filter: the least that a container of crun costs.
+// crunContender uses the runtime crun without an Engine.
 type crunContender struct {
 	program, dir string
-	config       []byte
+	spec, linux  map[string]any // the configuration
 	count        int
 	calls        chan func()
 	isolated     func(func() error) error // calls a function on the thread of isolate
@@ -66,8 +67,7 @@ func (c *crunContender) isolate() error {
 	}()
 	c.isolated = func(f func() error) (err error) {
 		c.calls <- func() { err = f() }
-		<-done
-		return err
+		return errors.Join(<-done, err)
 	}
 	return <-done
 }
@@ -98,12 +98,28 @@ func (c *crunContender) configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var spec specs.Spec
+	var spec map[string]any
 	if err := json.Unmarshal(text, &spec); err != nil {
 		return err
 	}
-	spec.Process.Terminal, spec.Process.Args, spec.Root.Readonly = false, idle, false
-	c.config, err = json.Marshal(spec)
+	process, ok := spec["process"].(map[string]any)
+	if !ok {
+		return errors.New("crun's configuration has no process")
+	}
+	process["terminal"], process["args"], spec["root"] = false, idle, map[string]any{"path": "rootfs"}
+	linux, ok := spec["linux"].(map[string]any)
+	if !ok {
+		return errors.New("crun's configuration has no Linux")
+	}
+	limits := fumehood.Limits{}.WithDefaults()
+	linux["resources"] = map[string]any{
+		"memory": map[string]any{"limit": limits.Memory, "swap": limits.Memory}, "pids": map[string]any{"limit": limits.PIDs},
+	}
+	c.spec, c.linux = spec, linux
+	profile, err := seccomp.Load("")
+	if err == nil {
+		linux["seccomp"], err = seccomp.OCI(profile, nil)
+	}
 	return err
 }
 
@@ -129,10 +145,15 @@ func (c *crunContender) start(ctx context.Context) (box, error) {
 		if err := unix.Mount("overlay", root, "overlay", 0, layers); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(b.bundle, "config.json"), c.config, 0o600); err != nil {
+		c.linux["cgroupsPath"] = "/" + b.id()
+		config, err := json.Marshal(c.spec)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(b.bundle, "config.json"), config, 0o600)
+		}
+		if err != nil {
 			return err
 		}
-		_, err := b.crun(ctx, "run", "--detach", "--bundle", b.bundle, b.id())
+		_, err = b.crun(ctx, "run", "--detach", "--bundle", b.bundle, b.id())
 		return err
 	})
 }
@@ -165,7 +186,7 @@ func (b crunBox) crun(ctx context.Context, args ...string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, b.of.program, append([]string{"--cgroup-manager=disabled", "--root", filepath.Join(b.of.dir, "state")}, args...)...)
+	cmd := exec.CommandContext(ctx, b.of.program, append([]string{"--cgroup-manager=cgroupfs", "--root", filepath.Join(b.of.dir, "state")}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err = cmd.Run(); err != nil {
 		text, _ := os.ReadFile(out.Name())
