@@ -23,6 +23,8 @@ type Dockerfile struct {
 	Syntax string
 	// SyntaxLine is the line of that request.
 	SyntaxLine int
+	// Platforms reports whether a FROM names a platform.
+	Platforms bool
 	// Caches reports whether a step mounts a cache of the builder, or a mount whose type is not known.
 	Caches bool
 
@@ -153,6 +155,7 @@ func (d *reader) instruction(n *parser.Node) error {
 			return err
 		}
 		d.add(n, ref, `(?:^|\s)(%s)(?:\s|$)`, n.Next.Value)
+		d.found.Platforms = d.found.Platforms || len(n.Flags) > 0
 		if as := n.Next.Next; as != nil && strings.EqualFold(as.Value, "as") && as.Next != nil {
 			d.stages[strings.ToLower(as.Next.Value)] = true
 		}

@@ -65,7 +65,6 @@ type Build struct {
 	Platform     string            // "linux/arm64"; empty means the daemon's
 	Network      string            // of the steps: "none", or empty for the daemon's default
 	NoCache      bool              // runs every step
-	Pull         bool              // asks registries for base images that are cached
 	Secrets      map[string]string // files by the ids with which steps mount them
 	// Progress is called with each step when it begins.
 	Progress func(step string)
@@ -87,9 +86,6 @@ func (b Build) args(archive string) []string {
 	}
 	if b.NoCache {
 		opts["no-cache"] = "" // of all stages
-	}
-	if b.Pull {
-		opts["image-resolve-mode"] = "pull"
 	}
 	for key, value := range b.Args {
 		opts["build-arg:"+key] = value

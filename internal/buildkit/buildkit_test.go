@@ -86,7 +86,7 @@ func TestClient_Build_args(t *testing.T) {
 	}
 	err = c.Build(t.Context(), Build{
 		Name: "n:1", Context: "/c", Dockerfile: "d/f", Args: map[string]string{"A": "x,y=z"}, Labels: map[string]string{"l": "1"},
-		Target: "t", Platform: "linux/arm64", Network: "none", NoCache: true, Pull: true, Secrets: map[string]string{"id,env=HOME": "/s"},
+		Target: "t", Platform: "linux/arm64", Network: "none", NoCache: true, Secrets: map[string]string{"id,env=HOME": "/s"},
 	}, "/a,b.tar")
 	text, rerr := os.ReadFile(filepath.Join(dir, "args"))
 	if err := errors.Join(err, rerr); err != nil {
@@ -94,7 +94,7 @@ func TestClient_Build_args(t *testing.T) {
 	}
 	want := strings.Fields(`--addr tcp://daemon build --progress rawjson --frontend dockerfile.v0 --local context=/c --local dockerfile=/c
 		--output type=oci,"dest=/a,b.tar",name=n:1,compression=uncompressed --opt build-arg:A=x,y=z --opt filename=d/f --opt force-network-mode=none
-		--opt image-resolve-mode=pull --opt label:l=1 --opt no-cache= --opt platform=linux/arm64 --opt target=t --secret "id=id,env=HOME",src=/s`)
+		--opt label:l=1 --opt no-cache= --opt platform=linux/arm64 --opt target=t --secret "id=id,env=HOME",src=/s`)
 	if got := strings.Fields(string(text)); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

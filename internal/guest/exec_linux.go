@@ -22,7 +22,7 @@ type command struct {
 	before evidence
 
 	pressing *time.Timer // runs press when it fires; set when the worker has the command
-	young    *time.Timer // ends the command's turn when it fires; also set then
+	young    *time.Timer // ends the command's turn when it fires; set when the turn begins
 
 	input  *patient  // our side of the command's standard input; nil without input
 	output []*outlet // stdout and stderr, or only the terminal
@@ -81,8 +81,9 @@ func (c *command) begin() (failed *wire.Failed) {
 		return fail(wire.NoStart, errors.New("no command"))
 	}
 	c.g.takeTurn()
+	c.young = time.AfterFunc(youngFor, c.g.endTurn) // the worker may be stopped before it reads the command
 	defer func() {
-		if failed != nil {
+		if failed != nil && c.young.Stop() {
 			c.g.endTurn()
 		}
 	}()
@@ -96,7 +97,6 @@ func (c *command) begin() (failed *wire.Failed) {
 		c.closeOurs()
 		return fail(wire.NoResources, err)
 	}
-	c.young = time.AfterFunc(youngFor, c.g.endTurn)
 	return nil
 }
 

@@ -123,7 +123,7 @@ func sendNote(w io.Writer, n note) error {
 	b := packFlag(packFlag(make([]byte, 4), n.Started), n.Idle)
 	b = packFlag(b, n.Failed != nil)
 	if n.Failed != nil {
-		b = packText(packText(b, n.Failed.What), n.Failed.Text)
+		b = packText(packText(b, n.Failed.What), wire.Clip(n.Failed.Text))
 	}
 	b = packFlag(b, n.Ended != nil)
 	if e := n.Ended; e != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood/internal/wire"
@@ -59,6 +60,15 @@ func TestNote_send(t *testing.T) {
 			}
 		})
 	}
+	t.Run("long failure", func(t *testing.T) {
+		var sent bytes.Buffer
+		if err := sendNote(&sent, note{Failed: &wire.Failed{What: wire.NoProgram, Text: strings.Repeat("x", 2<<20)}}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readNote(bufio.NewReader(&sent)); err != nil || got.Failed == nil || !strings.HasPrefix(got.Failed.Text, "xx") {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
 	for name, sent := range map[string][]byte{
 		"too long":          {0xff, 0xff, 0xff, 0xff},
 		"longer text":       {0, 0, 0, 4, 0, 0, 2, 100},

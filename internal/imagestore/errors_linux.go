@@ -25,6 +25,7 @@ import (
 // Limits of what an image may have. No image that is in use comes near them.
 const (
 	maxLayers   = 127 // as in Docker
+	maxVolumes  = 127
 	maxManifest = 4 << 20
 	maxConfig   = 8 << 20
 	maxDepth    = 4       // of indexes in indexes

@@ -256,6 +256,9 @@ func parseConfig(content []byte) (*v1.ConfigFile, error) {
 	if n := len(config.RootFS.DiffIDs); n > maxLayers {
 		return nil, tooMany("layers", n, maxLayers)
 	}
+	if n := len(config.Config.Volumes); n > maxVolumes {
+		return nil, tooMany("volumes", n, maxVolumes)
+	}
 	for _, layer := range config.RootFS.DiffIDs {
 		if layer.Algorithm != "sha256" {
 			return nil, fail(fumehood.ErrUnsupported, "", "layer with a digest by %s", layer.Algorithm)

@@ -5,7 +5,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
+
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 // Owners sets owners of files that this process's user may not set. It is another process, which has the rights.
@@ -54,9 +55,9 @@ func (o *owners) note(name string, h *tar.Header, mode int64) {
 	o.files = append(o.files, f)
 }
 
-// removeAll removes a folder, even if it has files of other users of sandboxes.
+// removeAll removes a folder, whatever its modes, even if it has files of other users of sandboxes.
 func (s *Store) removeAll(ctx context.Context, dir string) error {
-	err := os.RemoveAll(dir)
+	err := owner.RemoveFolder(dir)
 	if errors.Is(err, fs.ErrPermission) && s.opts.Owners != nil {
 		return s.opts.Owners.Remove(context.WithoutCancel(ctx), dir)
 	}

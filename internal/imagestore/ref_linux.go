@@ -68,6 +68,12 @@ func parse(text string) (reference, error) {
 	return r, nil
 }
 
+// IsFile reports whether a reference is that of a file or folder.
+func IsFile(text string) bool {
+	r, err := parse(text)
+	return err == nil && r.path != ""
+}
+
 func badRef(text string, err error) error {
 	hint := "write NAME[:TAG|@DIGEST], docker-archive:FILE[:TAG], oci:FOLDER[:TAG], oci-archive:FILE[:TAG] or docker-daemon:NAME"
 	return &fumehood.Error{Op: "read image reference " + text, Class: fumehood.ErrConfig, Err: err, Hint: hint}

@@ -142,13 +142,13 @@ func (s *Store) Folder(ctx context.Context, name string) (dir string, release fu
 	if err != nil {
 		return "", nil, s.translate(ctx, "make folder", err)
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+	if err := errors.Join(owner.RemoveFolder(dir), os.Mkdir(dir, 0o700)); err != nil {
 		unlock()
 		return "", nil, s.translate(ctx, "make folder", err)
 	}
 	return dir, func() error {
 		defer unlock()
-		return os.RemoveAll(dir)
+		return owner.RemoveFolder(dir)
 	}, nil
 }
 

@@ -7,18 +7,37 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// bind attaches what the user mounts. A mount below another one comes after it.
-func (r Root) bind(s sources) error {
+// bind attaches what the user mounts. A mount below another one comes after it. folders are volumes that are folders of
+// the root file system: below a mount they are mounts too, since it would hide them.
+func (r Root) bind(s sources, folders []string) error {
 	type step struct {
 		at string
 		do func() error
 	}
 	var steps []step
+	for _, at := range folders {
+		at = path.Clean("/" + at)
+		if !r.covers(at) {
+			continue
+		}
+		m, err := cloneFolder(at)
+		if err != nil {
+			return &failure{FaultImage, fmt.Errorf("mount the volume %s: %w", at, err)}
+		}
+		defer m.close()
+		steps = append(steps, step{at, func() error {
+			if err := m.attachMade(at); err != nil {
+				return &failure{FaultMount, fmt.Errorf("mount the volume %s: %w", at, err)}
+			}
+			return nil
+		}})
+	}
 	for i, m := range r.Mounts {
 		steps = append(steps, step{m.Container, func() error {
 			if err := s.binds[i].attachMade(m.Container); err != nil {
@@ -43,8 +62,37 @@ func (r Root) bind(s sources) error {
 	return nil
 }
 
-// attach mounts the volume, and gives it the owner and mode of the folder at its place. An image's files there are an
-// error: Docker would copy them.
+// covers reports whether the user mounts something above a path.
+func (r Root) covers(at string) bool {
+	var all []string
+	for _, m := range r.Mounts {
+		all = append(all, m.Container)
+	}
+	for _, v := range r.Volumes {
+		all = append(all, v.Container)
+	}
+	for _, t := range r.Tmpfs {
+		all = append(all, t.Container)
+	}
+	return slices.ContainsFunc(all, func(above string) bool { return strings.HasPrefix(at, path.Clean(above)+"/") })
+}
+
+// cloneFolder returns another mount of a folder of the root file system, which it makes if it is missing.
+func cloneFolder(at string) (mount, error) {
+	if err := os.MkdirAll(at, 0o755); err != nil { //nolint:gosec // as the Engine does
+		return mount{}, err
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV}
+	fd, err := unix.Openat2(unix.AT_FDCWD, at, &how)
+	if err != nil {
+		return mount{}, &os.PathError{Op: "open", Path: at, Err: err}
+	}
+	defer unix.Close(fd)
+	return clone("/proc/self/fd/" + strconv.Itoa(fd))
+}
+
+// attach mounts the volume. A writable one gets the owner and mode of the folder at its place. An image's files there are
+// an error: Docker would copy them.
 func (v Volume) attach(m mount) error {
 	var was unix.Stat_t
 	err := unix.Stat(v.Container, &was)
@@ -54,18 +102,15 @@ func (v Volume) attach(m mount) error {
 			return err
 		}
 	}
-	if err := m.attachMade(v.Container); err != nil {
-		return &failure{FaultMount, fmt.Errorf("mount a volume: %w", err)}
-	}
-	if !fresh {
-		if err := errors.Join(os.Chown(v.Container, int(was.Uid), int(was.Gid)), os.NewSyscallError("chmod", unix.Chmod(v.Container, was.Mode&0o7777))); err != nil {
+	if !fresh && v.Writable {
+		if err := setOwner(m.fd, int(was.Uid), int(was.Gid), int64(was.Mode&0o7777)); err != nil {
 			return err
 		}
 	}
-	if v.Writable {
-		return nil
+	if err := m.attachMade(v.Container); err != nil {
+		return &failure{FaultMount, fmt.Errorf("mount a volume: %w", err)}
 	}
-	return m.restrictOne(unix.MOUNT_ATTR_RDONLY)
+	return nil
 }
 
 // checkEmpty returns an error unless the volume's place is an empty folder. err is that of stat(2).

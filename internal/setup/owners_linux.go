@@ -69,11 +69,16 @@ func (f Owned) set(top int) error {
 		return os.NewSyscallError("openat2", err)
 	}
 	defer unix.Close(fd)
-	if err := unix.Fchownat(fd, "", f.UID, f.GID, unix.AT_EMPTY_PATH); err != nil {
+	return setOwner(fd, f.UID, f.GID, f.Mode)
+}
+
+// setOwner sets the owner of what a descriptor stands for, and the mode unless it is negative. /proc must be mounted.
+func setOwner(fd, uid, gid int, mode int64) error {
+	if err := unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH); err != nil {
 		return os.NewSyscallError("fchownat", err)
 	}
-	if f.Mode < 0 {
+	if mode < 0 {
 		return nil
 	}
-	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), uint32(f.Mode))) //nolint:gosec // 12 bits
+	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), uint32(mode))) //nolint:gosec // 12 bits
 }

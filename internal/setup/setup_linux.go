@@ -178,8 +178,12 @@ func (c Config) buildRoot(passed []mount) (step string, err error) {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
 	}
 	s, err := r.open(passed)
-	for i := range r.Volumes {
-		s.volumes = append(s.volumes, mount{"a volume", c.volume(i)})
+	for i, v := range r.Volumes {
+		m := mount{"a volume", c.volume(i)}
+		s.volumes = append(s.volumes, m)
+		if !v.Writable { // before the image's files are seen, whose links could lead to it
+			err = errors.Join(err, m.restrictOne(unix.MOUNT_ATTR_RDONLY))
+		}
 	}
 	defer s.close()
 	if err != nil {
@@ -195,7 +199,7 @@ func (c Config) buildRoot(passed []mount) (step string, err error) {
 	if err := c.name(); err != nil { // before the mounts, which may be of the host's /etc
 		return "write /etc", err
 	}
-	if err := r.bind(s); err != nil {
+	if err := r.bind(s, c.Volumes); err != nil {
 		return "mount the host's files", err
 	}
 	return "", nil

@@ -12,13 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/buildkit"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -56,7 +58,7 @@ func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 // ensure returns the ID of the image of a build, and builds it if the store does not have it.
 // Concurrent calls, also of other processes, build it once.
 func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) (id string, err error) {
-	if err := supportedBuild(s.Build); err != nil {
+	if err := supportedBuild(s); err != nil {
 		return "", err
 	}
 	d, err := s.ReadDockerfile("linux/" + runtime.GOARCH)
@@ -66,8 +68,14 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	if err := b.allowed(s, d.Check(s.Build.Args)); err != nil {
 		return "", err
 	}
+	if d.Platforms {
+		return "", noBuild("FROM --platform")
+	}
 	bases, caches := map[string]string{}, d.Caches
 	for _, ref := range d.Bases {
+		if imagestore.IsFile(ref) {
+			return "", noBuild("FROM " + ref)
+		}
 		img, err := b.p.store.Get(ctx, ref) // BuildKit fetches it once more
 		if err != nil {
 			return "", err
@@ -96,7 +104,7 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 		}
 		return img.ID, img.Close()
 	}
-	if id, err := find(); prebuilt || err == nil && !s.Build.Pull {
+	if id, err := find(); prebuilt || err == nil {
 		return id, err
 	}
 	folder, release, err := b.p.store.Folder(ctx, "build-"+key)
@@ -104,16 +112,21 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 		return "", err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if id, err := find(); err == nil && !s.Build.Pull { // another call has built it
+	if id, err := find(); err == nil { // another call has built it
 		return id, nil
 	}
 	return b.build(ctx, s, d, tree, name, folder)
 }
 
-// supportedBuild returns an ErrUnsupported for what only a Docker Engine builds.
-func supportedBuild(build *compose.Build) error {
-	what := ""
+// supportedBuild returns an ErrUnsupported for what only a Docker Engine builds. Base images are checked for this machine's
+// platform, and as the store has them.
+func supportedBuild(s compose.Source) error {
+	what, build := "", s.Build
 	switch {
+	case s.Platform != "" && s.Platform != "linux/"+runtime.GOARCH:
+		what = "the platform " + s.Platform
+	case build.Pull:
+		what = "pull"
 	case len(build.CacheFrom) > 0:
 		what = "cache_from"
 	case len(build.ExtraHosts) > 0:
@@ -127,6 +140,10 @@ func supportedBuild(build *compose.Build) error {
 	default:
 		return nil
 	}
+	return noBuild(what)
+}
+
+func noBuild(what string) error {
 	return &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("%s in a build with BuildKit alone", what), Hint: "use a Docker Engine"}
 }
 
@@ -146,7 +163,7 @@ func (b *buildKit) allowed(s compose.Source, unsafe error) error {
 func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *buildcontext.Tree, name, folder string) (string, error) {
 	build := buildkit.Build{
 		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: d.Path, Labels: s.Build.Labels,
-		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache, Pull: s.Build.Pull,
+		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache,
 		Args: map[string]string{buildcontext.ScopeArg: buildcontext.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
 		Mask: func(text string) string { return compose.Mask(s.HostEnv, text) },
 		Progress: func(step string) {
@@ -159,15 +176,17 @@ func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Docker
 	if s.Build.Network == "none" {
 		build.Network = "none"
 	}
-	for n, secret := range s.Build.Secrets {
+	for _, secret := range s.Build.Secrets {
 		content, err := secret.Read()
 		if err != nil {
 			return "", &fumehood.Error{Op: "read secret " + secret.ID, Class: fumehood.ErrConfig, Err: err}
 		}
-		build.Secrets[secret.ID] = filepath.Join(folder, "secret-"+strconv.Itoa(n))
-		if err := os.WriteFile(build.Secrets[secret.ID], content, 0o600); err != nil {
+		f, err := inMemory(content)
+		if err != nil {
 			return "", err
 		}
+		defer f.Close()
+		build.Secrets[secret.ID] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 	}
 	if err := os.Mkdir(build.Context, 0o700); err != nil {
 		return "", err
@@ -189,4 +208,17 @@ func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Docker
 		return "", err
 	}
 	return imported[0].ID, nil
+}
+
+// inMemory returns a file that has no name on a disk.
+func inMemory(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("fumehood-secret", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "secret") //nolint:gosec // not negative
+	if _, err := f.Write(content); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }

@@ -177,7 +177,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 	t.Run("options", func(t *testing.T) {
 		text := from + "ARG X\nCOPY --chown=1000 . /c\nRUN --mount=type=secret,id=s echo $X $(cat /run/secrets/s) >/x; ls /sys/class/net >/net\nFROM scratch\n"
 		text = strings.Replace(text, "busybox\n", "busybox AS first\n", 1)
-		spec := project(t, "target: first, args: {X: '1,2=3'}, network: none, no_cache: true, pull: true, labels: {l: m}, secrets: [s], dockerfile: D",
+		spec := project(t, "target: first, args: {X: '1,2=3'}, network: none, no_cache: true, labels: {l: m}, secrets: [s], dockerfile: D",
 			map[string]string{"D": text, ".dockerignore": "ignored\n", "ignored": "x", "kept": "x", "secret": "hidden"})
 		file := spec.Compose.Files[0]
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)

@@ -393,16 +393,24 @@ func (c cgroup) processes() ([]int, error) {
 	return slices.Collect(maps.Keys(found)), nil
 }
 
-// holds reports whether the first thread of a process is in the control group with a path, or below it.
+// holds reports whether the first thread of a process is in the control group with a path, or below it. If that thread
+// has ended, it is shown in no group, and the others count.
 func holds(path string, pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return false // has ended
+	files := []string{fmt.Sprintf("/proc/%d/cgroup", pid)}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if name := strings.LastIndex(string(stat), ") "); err == nil && name > 0 && strings.HasPrefix(string(stat[name:]), ") Z") {
+		files, _ = filepath.Glob(fmt.Sprintf("/proc/%d/task/*/cgroup", pid))
 	}
-	for line := range strings.Lines(string(text)) {
-		if i := strings.Index(line, path); i >= 0 && strings.ContainsAny(line[i+len(path):][:1], "/ \n") {
-			return true
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false // has ended
 		}
-	}
-	return false
+		for line := range strings.Lines(string(text)) {
+			if i := strings.Index(line, path); i >= 0 && strings.ContainsAny(line[i+len(path):][:1], "/ \n") {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -40,6 +40,11 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 		return nil, err
 	}
 	j := &project{loaded, p, spec, loaded.Sources()}
+	for _, s := range j.sources {
+		if s.Build == nil && imagestore.IsFile(s.Image) { // files under test could name any file of the user
+			return nil, j.Unsupported(s.Service, "it names a file of the host: load that with `fumehood image load`, and use the image's name", "image")
+		}
+	}
 	if len(j.sources) > 1 && p.inUserNamespace() {
 		return nil, j.Unsupported(j.sources[1].Service, "in a user namespace the native provider runs one service")
 	}

@@ -62,7 +62,8 @@ func endFirst(ctx context.Context, folder string) error {
 
 // killInside kills all processes of the service but the first one, without control groups: those in its PID namespace.
 func (s *service) killInside(ctx context.Context) error {
-	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", s.init.pid))
+	var namespace unix.Stat_t
+	err := unix.Stat(fmt.Sprintf("/proc/%d/ns/pid", s.init.pid), &namespace)
 	if errors.Is(err, fs.ErrNotExist) || s.init.over() { // the number may be another process's
 		return nil
 	}
@@ -74,7 +75,7 @@ func (s *service) killInside(ctx context.Context) error {
 		none = true
 		for _, e := range all {
 			pid, err := strconv.Atoi(e.Name())
-			if err == nil && pid != s.init.pid && killIn(namespace, pid) {
+			if err == nil && pid != s.init.pid && killIn(namespace.Ino, pid) {
 				none = false
 			}
 		}

@@ -162,7 +162,7 @@ func (s *service) killAll(ctx context.Context) error {
 		pids, err := s.cgroup.processes()
 		left := 0
 		for _, pid := range pids {
-			if pid != s.init.pid && pid != s.network().pid() {
+			if pid != s.init.pid && pid != s.network().pid() && pid != s.sb.helper {
 				left++
 				_ = unix.Kill(pid, unix.SIGKILL) // a suspended process does not end
 			}

@@ -23,7 +23,7 @@ import (
 type memoryLimiter struct {
 	limit int64 // bytes
 	roots func() []int
-	own   string        // the PID namespace
+	own   uint64        // the inode of the PID namespace's file; 0 for none
 	kills *atomic.Int64 // counts
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -40,7 +40,10 @@ const (
 func watchMemory(limit int64, kills *atomic.Int64, roots func() []int) *memoryLimiter {
 	m := &memoryLimiter{limit: limit, kills: kills, roots: roots, stop: make(chan struct{})}
 	if all := roots(); len(all) > 0 {
-		m.own, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", all[0])) // empty if it has ended
+		var st unix.Stat_t
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/pid", all[0]), &st) == nil { // it has not ended
+			m.own = st.Ino
+		}
 	}
 	m.ended.Go(func() {
 		pause := sparse
@@ -99,16 +102,33 @@ func (m *memoryLimiter) check() (sum int64) {
 	return sum
 }
 
-// killIn kills a process if it is in a PID namespace, and reports whether it did.
-func killIn(namespace string, pid int) bool {
+// killIn kills a process if it is in a PID namespace, or in one below it, and reports whether it did. namespace is the
+// inode of its file.
+func killIn(namespace uint64, pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false // has ended
 	}
 	defer unix.Close(fd)
 	// From here on, the descriptor stands for the process that is compared, whatever gets its number later.
-	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	return err == nil && own == namespace && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return isBelow(fmt.Sprintf("/proc/%d/ns/pid", pid), namespace) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+}
+
+// isBelow reports whether a file is that of a PID namespace, or of one below it.
+func isBelow(file string, namespace uint64) bool {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for err == nil {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Ino == namespace {
+			_ = unix.Close(fd)
+			return true
+		}
+		var above int
+		above, err = unix.IoctlRetInt(fd, unix.NS_GET_PARENT) // EPERM: it is not below this process's own
+		_ = unix.Close(fd)
+		fd = above
+	}
+	return false
 }
 
 // descendants returns processes with all their descendants.

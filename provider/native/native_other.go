@@ -49,5 +49,10 @@ func (*Provider) Start(context.Context, fumehood.Spec) (fumehood.Sandbox, error)
 	return nil, errElsewhere("start sandbox")
 }
 
+// LoadImages returns an ErrUnsupported.
+func (*Provider) LoadImages(context.Context, string) ([]provider.Image, error) {
+	return nil, errElsewhere("load images")
+}
+
 // Close does nothing.
 func (*Provider) Close(context.Context) error { return nil }

@@ -71,7 +71,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, name: filepath.Base(folder), folder: folder, guest: st.Guest, key: st.Key, of: st.Info}
+	sb := &sandbox{p: p, name: filepath.Base(folder), folder: folder, guest: st.Guest, key: st.Key, of: st.Info, helper: st.Helper}
 	sb.kept.Store(true)
 	sb.ran.Store(true)
 	for i, has := range st.Services {

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -283,5 +286,44 @@ func TestPod_userNamespace(t *testing.T) {
 	_, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, shop)})
 	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "in a user namespace the native provider runs one service") {
 		t.Errorf("several: %v", err)
+	}
+}
+
+// A volume below a mount is the image's folder, as in Docker.
+func TestPod_volumes_belowMount(t *testing.T) {
+	t.Parallel()
+	c := composeFile(t, `
+services:
+  default: {image: `+busybox+`, command: sleep infinity, volumes: ["./data:/etc:ro", "named:/etc/named", "/etc/init.d"]}
+volumes: {named: {}}
+`)
+	data := filepath.Join(filepath.Dir(c.Files[0]), "data")
+	for _, name := range []string{"named", "init.d"} {
+		if err := os.Mkdir(filepath.Join(data, name), 0o755); err != nil { //nolint:gosec // for the sandbox
+			t.Fatal(err)
+		}
+	}
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Compose: c})
+	if got := in(t, sb, "default", "cd /etc && touch named/x init.d/y && ls named init.d; touch z 2>&1 | grep -o Read-only"); got != "init.d:\ny\n\nnamed:\nx\nRead-only" {
+		t.Errorf("got %q", got)
+	}
+	for _, name := range []string{"named", "init.d"} {
+		if found, err := os.ReadDir(filepath.Join(data, name)); err != nil || len(found) > 0 {
+			t.Errorf("on the host: %v, %v", found, err)
+		}
+	}
+}
+
+// A project's files name no files of the host.
+func TestPod_imageFile(t *testing.T) {
+	t.Parallel()
+	archive := testimages.Archive(t, busybox)
+	p := newProvider(t, native.Options{})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, "services:\n  default:\n    image: docker-archive:"+archive+"\n    command: sleep infinity\n")})
+	if err == nil {
+		t.Fatalf("it started; closed: %v", sb.Close(t.Context()))
+	}
+	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "compose.yaml:3") || !strings.Contains(err.Error(), "image load") {
+		t.Errorf("got %v", err)
 	}
 }

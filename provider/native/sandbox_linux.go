@@ -29,7 +29,8 @@ type sandbox struct {
 	folder   string
 	guest    string     // the path of the guest's program
 	services []*service // the default one first, which has made the network namespace
-	network  *network   // nil if there is none
+	network  *network   // nil if there is none, or another process has started it
+	helper   int        // the number of the process that connects that network; 0 for none
 	ran      atomic.Bool
 
 	key  []byte        // the secret of the guests of a sandbox that outlives this process; nil for others

@@ -33,6 +33,7 @@ type state struct {
 	Key      []byte         `json:"key"`   // the secret of its guests
 	Guest    string         `json:"guest"` // the path of their program
 	Services []serviceState `json:"services"`
+	Helper   int            `json:"helper,omitempty"` // the process that connects the network; 0 for none
 }
 
 // serviceState describes a service, in the order of Info.Services.
@@ -44,7 +45,7 @@ type serviceState struct {
 
 // writeState writes the file of a sandbox that has started.
 func (sb *sandbox) writeState(spec fumehood.Spec) error {
-	st := state{Protocol: wire.Version, Info: provider.Describe(&spec, sb.Info()), Created: time.Now().UTC(), Key: sb.key, Guest: sb.guest}
+	st := state{Protocol: wire.Version, Info: provider.Describe(&spec, sb.Info()), Created: time.Now().UTC(), Key: sb.key, Guest: sb.guest, Helper: sb.network.pid()}
 	for _, s := range sb.services {
 		first, err := owner.Of(s.init.pid)
 		if err != nil {
