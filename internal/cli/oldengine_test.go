@@ -61,7 +61,7 @@ func TestOldEngine_strictBuild(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "fumehood", "run", "--provider", "native", "--strict-prereqs="+strconv.FormatBool(strict), "-f", "Dockerfile", "--", "true")
 		cmd.Env, cmd.Dir = append(first.Env, "DOCKER_HOST=unix://"+socket, "DOCKER_CONTEXT="), dir
 		text, _ := cmd.CombinedOutput() // it fails: this Engine does nothing
-		if strings.Contains(string(text), "built with a Docker Engine: check prerequisites: Docker Engine 20.10.24 is older") != strict {
+		if strings.Contains(string(text), "built with a Docker Engine or BuildKit: check prerequisites: Docker Engine 20.10.24 is older") != strict {
 			t.Errorf("strict %t: %s", strict, text)
 		}
 	}
