@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 )
 
 // Client is a BuildKit daemon. It may be used concurrently.
@@ -23,7 +24,7 @@ type Client struct{ program, address string }
 // answerWithin is how long the daemon may take to answer.
 const answerWithin = 5 * time.Second
 
-// maxSaid is how much of the output of a program or a step an error quotes, in bytes.
+// maxSaid is how much of the output of a program an error quotes, in bytes.
 const maxSaid = 2 << 10
 
 // Find returns the daemon at $BUILDKIT_HOST, or else at BuildKit's default socket, of root or without root. The error is
@@ -123,7 +124,7 @@ func (c *Client) Build(ctx context.Context, b Build, archive string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	t := trace{b: b, steps: map[string]*step{}}
+	t := trace{steps: buildcontext.Steps{Report: b.Progress, Mask: b.Mask}}
 	t.read(out)
 	err = cmd.Wait()
 	switch {

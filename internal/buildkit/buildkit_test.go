@@ -114,7 +114,7 @@ func TestClient_Build_output(t *testing.T) {
 {"vertexes":[{"digest":"sha256:1","error":"context canceled"}]}
 error: failed to solve: process
 END
-exit 1`, "build image: [2/2] RUN *** x: exit code: 3; it printed last:\n  one ***\n  two", fumehood.ErrConfig},
+exit 1`, "build image: [2/2] RUN *** x: exit code 3; it printed last:\n  one ***\n  two", fumehood.ErrConfig},
 		"Dockerfile":   {"echo 'error: failed to solve: dockerfile parse error' >&2; exit 1", "build image: error: failed to solve: dockerfile parse error", fumehood.ErrConfig},
 		"no daemon":    {"echo 'error: connection refused' >&2; exit 1", "build image: buildctl: exit status 1: error: connection refused", fumehood.ErrInfrastructure},
 		"disk full":    {"echo 'error: failed to solve: no space left on device' >&2; exit 1", "build image: error: failed to solve: no space left on device", fumehood.ErrInfrastructure},

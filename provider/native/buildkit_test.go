@@ -226,7 +226,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		build, text, want string
 		class             error
 	}{
-		"failed step":     {"", from + "RUN echo why; exit 3\n", "RUN echo why; exit 3: exit code: 3; it printed last:\n  why", fumehood.ErrConfig},
+		"failed step":     {"", from + "RUN echo why; exit 3\n", "RUN echo why; exit 3: exit code 3; it printed last:\n  why", fumehood.ErrConfig},
 		"bad Dockerfile":  {"target: none", from, "none", fumehood.ErrConfig},
 		"missing file":    {"", from + "COPY none /\n", "none", fumehood.ErrConfig},
 		"no such image":   {"", "FROM " + host + "/none\n", "404", fumehood.ErrConfig},
