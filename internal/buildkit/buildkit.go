@@ -60,7 +60,7 @@ func Find(ctx context.Context) (*Client, error) {
 type Build struct {
 	Name         string // of the image in the archive
 	Context      string // the absolute path of a folder
-	Dockerfile   string // a path in it
+	Dockerfile   string // the absolute path of a file
 	Args, Labels map[string]string
 	Target       string            // the stage; empty means the last
 	Platform     string            // "linux/arm64"; empty means the daemon's
@@ -76,10 +76,10 @@ type Build struct {
 // args returns the arguments of buildctl.
 func (b Build) args(archive string) []string {
 	args := []string{
-		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + b.Context, "--local", "dockerfile=" + b.Context,
+		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + b.Context, "--local", "dockerfile=" + filepath.Dir(b.Dockerfile),
 		"--output", fields("type=oci", "dest="+archive, "name="+b.Name, "compression=uncompressed"),
 	}
-	opts := map[string]string{"filename": b.Dockerfile}
+	opts := map[string]string{"filename": filepath.Base(b.Dockerfile)}
 	for key, value := range map[string]string{"target": b.Target, "platform": b.Platform, "force-network-mode": b.Network} {
 		if value != "" {
 			opts[key] = value

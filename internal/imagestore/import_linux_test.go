@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"slices"
 	"strconv"
 	"testing"
@@ -126,5 +127,39 @@ func TestStore_Import_rejected(t *testing.T) {
 			}
 			left(t, s, unfinished, refsDir)
 		})
+	}
+}
+
+// Pull returns the registry's image, whatever a file has under the name and wherever the tag moves.
+func TestStore_Pull(t *testing.T) {
+	noEngine(t)
+	s, other, b := newStore(t), build(t, layerOf(t, file("f", "1"))), sample(t)
+	name := serve(t, nil) + "/x:1"
+	push(t, name, b.image(t))
+	if _, err := s.Import(t.Context(), other.saveAs(t, []string{name})); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := b.image(t).Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // from the registry, from the store
+		img, err := s.Pull(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.TrimSuffix(name, ":1") + "@" + manifest.String(); img.ID != b.id() || img.Pinned != want {
+			t.Errorf("got %s %s, want %s %s", img.ID, img.Pinned, b.id(), want)
+		}
+		img.Close()
+		push(t, name, other.image(t))
+	}
+	if img := get(t, s, name); img.ID != other.id() || img.Pinned != "" {
+		t.Errorf("got %s %s", img.ID, img.Pinned)
+	}
+	for _, ref := range []string{b.save(t), b.id(), "docker-daemon:x"} {
+		if _, err := s.Pull(t.Context(), ref); !errors.Is(err, fumehood.ErrConfig) {
+			t.Errorf("%s: %v", ref, err)
+		}
 	}
 }
