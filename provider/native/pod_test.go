@@ -238,6 +238,13 @@ func TestPod_Open(t *testing.T) {
 func openPod(t *testing.T, p *native.Provider) {
 	t.Helper()
 	kept := keep(t, p, fumehood.Spec{Compose: composeFile(t, twoWaiting)})
+	opened, err := p.Open(t.Context(), kept.Info().Name)
+	if err == nil {
+		err = errors.Join(opened.Stop(t.Context()), opened.Close(t.Context()))
+	}
+	if err := errors.Join(err, kept.Check(t.Context())); err != nil {
+		t.Errorf("after another stop: %v", err)
+	}
 	network := in(t, kept, "other", "readlink /proc/self/ns/net")
 	sb := again(t, p, kept)
 	if got := in(t, sb, "other", "hostname; grep -c default /etc/hosts"); got != "other\n1" {
@@ -307,6 +314,29 @@ func TestPod_userNamespace(t *testing.T) {
 	startPod(t, p, "7")
 	podSettings(t, p)
 	openPod(t, p)
+	podUsers(t, p)
+}
+
+// podUsers checks that services share volumes as users, and the network.
+func podUsers(t *testing.T, p *native.Provider) {
+	t.Helper()
+	needNetwork(t)
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, `
+x-fumehood: {egress: internet}
+services:
+  default: {image: `+busybox+`, command: sleep infinity, user: tester, volumes: ["vol:/home/tester"]}
+  other: {image: `+busybox+`, command: sleep infinity, user: tester, volumes: ["vol:/home/tester"]}
+volumes: {vol: {}}
+`)})
+	for _, c := range []struct{ service, script, want string }{
+		{"other", "echo hello > ~/f", ""},
+		{"default", "cat ~/f; stat -c %U ~ ~/f", "hello\ntester\ntester"},
+		{"other", "ip address show dev eth0 | grep -o 'inet [^ ]*'; cat /etc/resolv.conf", "inet 10.201.0.100/24\nnameserver 10.201.0.3"},
+	} {
+		if got := in(t, sb, c.service, c.script); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
+		}
+	}
 }
 
 func TestPod_rootless(t *testing.T) {
@@ -320,10 +350,23 @@ func TestPod_subordinate(t *testing.T) {
 }
 
 func podWithoutRoot(t *testing.T, user string) {
-	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache"), AllowUnenforcedLimits: true})
 	startPod(t, p, user)
 	podSettings(t, p)
 	openPod(t, p)
+	if user != "0" {
+		podUsers(t, p)
+		return
+	}
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, strings.Replace(twoWaiting, "sleep infinity}\n  other: {", "sleep infinity}\n  other: {mem_limit: 64m, ", 1))})
+	other, err := sb.Lookup("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := other.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "200000000", "/dev/zero"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%v, %+v", err, res)
+	}
 }
 
 // A volume below a mount is the image's folder, as in Docker.
