@@ -394,6 +394,20 @@ volumes: {named: {}}
 	}
 }
 
+// A service that may only read a volume does not set its owner and mode.
+func TestPod_volumes_owner(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Compose: composeFile(t, `
+services:
+  default: {image: `+busybox+`, command: sleep infinity, volumes: ["shared:/a", "kept:/tmp"]}
+  two: {image: `+busybox+`, command: sleep infinity, volumes: ["shared:/tmp:ro", "kept:/var/tmp:ro"]}
+volumes: {shared: {}, kept: {}}
+`)})
+	if got := in(t, sb, "default", "stat -c %a /a /tmp"); got != "755\n1777" {
+		t.Errorf("got modes %q", got)
+	}
+}
+
 // A project's files name no files of the host.
 func TestPod_imageFile(t *testing.T) {
 	t.Parallel()
