@@ -54,7 +54,7 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 	if req.Detach {
 		if failed := g.enlist(c); failed != nil {
-			answer(c.s, wire.Reply{Failed: failed})
+			reply(c.s, wire.Reply{Failed: failed})
 			return
 		}
 	}
@@ -109,13 +109,18 @@ func (c *command) settle(failed *wire.Failed) {
 	if failed != nil {
 		c.blame(failed)
 		c.g.strike(c.id)
-		answer(c.s, wire.Reply{Failed: failed})
+		reply(c.s, wire.Reply{Failed: failed})
 	} else {
-		answer(c.s, wire.Reply{Started: &wire.Started{ID: c.id}})
+		reply(c.s, wire.Reply{Started: &wire.Started{ID: c.id}})
 	}
 	if c.settled != nil {
 		close(c.settled)
 	}
+}
+
+// reply sends a reply about a command.
+func reply(s *wire.Stream, r wire.Reply) {
+	_ = s.SendMessage(wire.Append(nil, &r)) // the host may be gone
 }
 
 // blame reclassifies a failed start as wire.UsedUp if the sandbox reached one of its own limits since the command
@@ -330,9 +335,7 @@ func (c *command) tell(end *ended, survivors int) {
 		}
 	}
 	if c.id == 0 {
-		if text, err := json.Marshal(wire.Reply{Exit: exit}); err == nil {
-			_ = c.s.SendLast(text) // the host may be gone
-		}
+		_ = c.s.SendLast(wire.Append(nil, &wire.Reply{Exit: exit})) // the host may be gone
 		return
 	}
 	exit.WallUS = time.Since(c.began).Microseconds()

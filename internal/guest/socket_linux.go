@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 
@@ -23,8 +22,7 @@ func socketPair() (ours, theirs int, err error) {
 
 // post writes one task to a worker's socket, together with file descriptors.
 func post(socket *wire.Socket, t task, files []int) error {
-	msg := t.pack(make([]byte, 4))
-	binary.BigEndian.PutUint32(msg, uint32(len(msg)-4)) //nolint:gosec // tasks are much shorter
+	msg := packed(&t)
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)

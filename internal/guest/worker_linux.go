@@ -367,6 +367,5 @@ func receive(socket *wire.Socket) (t task, files []int, err error) {
 	if _, err := io.ReadFull(socket, body); err != nil {
 		return t, files, err
 	}
-	t, err = unpackTask(body)
-	return t, files, err
+	return t, files, wire.Unpack(body, &t)
 }
