@@ -3,7 +3,6 @@ package guest
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"sync"
 	"time"
 
@@ -92,7 +91,7 @@ func (c *command) begin() (failed *wire.Failed) {
 	if err != nil {
 		return fail(wire.NoResources, err)
 	}
-	defer c.closeAll(theirs)
+	defer closeAll(theirs)
 	if err := c.handOver(theirs); err != nil {
 		c.closeOurs()
 		return fail(wire.NoResources, err)
@@ -134,16 +133,6 @@ func (c *command) blame(failed *wire.Failed) {
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's process limit is reached"
 	case now.oomKills > c.before.oomKills:
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's memory limit is reached"
-	}
-}
-
-// closeAll closes the non-nil files and sets them to nil.
-func (c *command) closeAll(files []*os.File) {
-	for i, f := range files {
-		if f != nil {
-			_ = f.Close()
-			files[i] = nil
-		}
 	}
 }
 
@@ -312,7 +301,7 @@ func (c *command) tell(end *ended, survivors int) {
 	after := c.g.cgroup.read()
 	exit := &wire.Exit{
 		Code: -1, Lost: end == nil, Survivors: survivors,
-		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: after.peak,
+		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: c.g.cgroup.peak.read(),
 	}
 	c.mu.Lock()
 	exit.Killed = c.ordered

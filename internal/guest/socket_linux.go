@@ -30,7 +30,7 @@ func post(socket *wire.Socket, t task, files []int) error {
 	sent := 0
 	var serr error
 	err := socket.Writing(func(fd int) bool {
-		sent, serr = unix.SendmsgN(fd, msg, rights, nil, unix.MSG_NOSIGNAL)
+		sent, serr = wire.RawSend(fd, msg, rights)
 		return !errors.Is(serr, unix.EAGAIN)
 	})
 	if err = errors.Join(err, serr); err != nil {
@@ -49,7 +49,7 @@ func readWithFiles(socket *wire.Socket, p []byte) ([]int, error) {
 	var rerr error
 	err := socket.Reading(func(fd int) bool {
 		for {
-			if n, oobn, _, _, rerr = unix.Recvmsg(fd, p, oob, unix.MSG_CMSG_CLOEXEC); !errors.Is(rerr, unix.EINTR) {
+			if n, oobn, rerr = wire.RawReceive(fd, p, oob); !errors.Is(rerr, unix.EINTR) {
 				return !errors.Is(rerr, unix.EAGAIN)
 			}
 		}
