@@ -40,11 +40,11 @@ func (r Root) RootPoint() string { return filepath.Join(r.Scratch, "root") }
 // the signal that ended it. It must be called by a process with all capabilities in a new mount namespace, so that
 // its mounts disappear with it and the sandbox.
 func Supervise(conn io.ReadWriter) (int, error) {
-	if err := closeInherited(); err != nil {
-		return 0, err
-	}
 	var l Launch
 	if err := Receive(conn, &l); err != nil {
+		return 0, err
+	}
+	if err := l.closeInherited(); err != nil {
 		return 0, err
 	}
 	if step, err := l.prepare(); err != nil {

@@ -31,20 +31,7 @@ func Run(conn *os.File) error {
 	if err := Receive(conn, &c); err != nil {
 		return err
 	}
-	var keep []int
-	if c.Root != nil && c.Root.OnDisk {
-		keep = append(keep, DiskFD)
-	}
-	if c.Held {
-		keep = append(keep, c.held())
-		unix.CloseOnExec(c.held())
-	}
-	if c.Root != nil {
-		for i := range c.Root.Volumes {
-			keep = append(keep, c.volume(i))
-		}
-	}
-	if err := closeInherited(keep...); err != nil {
+	if err := c.closeInherited(); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
 	}
 	if err := ShareMemory("self"); err != nil {
@@ -90,6 +77,24 @@ func (c Config) volume(i int) int {
 		i++
 	}
 	return c.held() + i
+}
+
+// closeInherited closes the descriptors that the host has not passed on purpose.
+func (c Config) closeInherited() error {
+	var keep []int
+	if c.Root != nil && c.Root.OnDisk {
+		keep = append(keep, DiskFD)
+	}
+	if c.Held {
+		keep = append(keep, c.held())
+		unix.CloseOnExec(c.held())
+	}
+	if c.Root != nil {
+		for i := range c.Root.Volumes {
+			keep = append(keep, c.volume(i))
+		}
+	}
+	return closeInherited(keep...)
 }
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams

@@ -39,16 +39,27 @@ func loops(t *testing.T, folder string) (found []string) {
 func TestLimits_Disk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		limits fumehood.Limits
-		loops  int
+		limits  fumehood.Limits
+		loops   int
+		users   bool
+		runtime string
 	}{
-		"memory": {fumehood.Limits{Memory: 64 << 20, Disk: 32 << 20}, 0},
-		"disk":   {fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, 1},
+		"memory":         {limits: fumehood.Limits{Memory: 64 << 20, Disk: 32 << 20}},
+		"disk":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1},
+		"user namespace": {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, users: true},
+		"runc":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, runtime: "runc"},
+		"crun":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, runtime: "crun"},
+		"runsc":          {limits: fumehood.Limits{Memory: 128 << 20, Disk: 80 << 20}, loops: 1, runtime: "runsc"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			opts := native.Options{UserNamespace: c.users}
+			if c.runtime != "" {
+				opts = withRuntime(t, c.runtime)
+			}
 			t.Parallel()
 			dir := t.TempDir()
-			sb := start(t, newProvider(t, native.Options{StateDir: dir}), fumehood.Spec{Image: busybox, Limits: c.limits})
+			opts.StateDir = dir
+			sb := start(t, newProvider(t, opts), fumehood.Spec{Image: busybox, Limits: c.limits})
 			if got := loops(t, dir); len(got) != c.loops {
 				t.Errorf("loop devices: %v", got)
 			}

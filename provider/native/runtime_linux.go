@@ -92,12 +92,15 @@ func (o *ociRuntime) guest() string {
 	return setup.GuestDir + "/" + setup.Guest
 }
 
-// args returns the command line for one of the runtime's commands. All of its state is in a folder. Disk is the size of
-// the writable layer in bytes.
-func (o *ociRuntime) args(state string, disk int64, command string, more ...string) []string {
+// args returns the command line for one of the runtime's commands. All of its state is in a folder.
+func (o *ociRuntime) args(state string, root *setup.Root, command string, more ...string) []string {
 	args := []string{o.program, "--root", state}
-	if o.gvisor { // it has its own writable layer, which a file in ours would hold by default
-		args = append(args, "--network=none", fmt.Sprintf("--overlay2=root:memory,size=%d", disk))
+	if o.gvisor { // it has its own writable layer, in its memory or in a file beside ours
+		medium := "memory"
+		if root.OnDisk {
+			medium = "dir=" + root.Scratch
+		}
+		args = append(args, "--network=none", fmt.Sprintf("--overlay2=root:%s,size=%d", medium, root.Size))
 	}
 	return append(append(args, command, "--detach"), more...)
 }
@@ -112,8 +115,8 @@ const (
 // container is the name that the runtime gives to a sandbox.
 const container = "sandbox"
 
-// launchRuntime starts the runtime, which starts the first process.
-func (s *service) launchRuntime() error {
+// launchRuntime starts the runtime, which starts the first process. disk is the writable layer, if that is not in memory.
+func (s *service) launchRuntime(disk []*os.File) error {
 	if err := s.starters.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -134,19 +137,19 @@ func (s *service) launchRuntime() error {
 	if err := writeJSON(filepath.Join(s.sb.folder, processFile), spec.Process); err != nil {
 		return err
 	}
-	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", bundle)
+	s.init, err = s.supervise(setup.Launch{Config: s.config}, disk, "run", "--bundle", bundle)
 	return err
 }
 
 // supervise starts a guest in the sandbox by one of the runtime's commands.
-func (s *service) supervise(l setup.Launch, command string, more ...string) (*process, error) {
+func (s *service) supervise(l setup.Launch, disk []*os.File, command string, more ...string) (*process, error) {
 	pids, err := os.MkdirTemp(s.sb.folder, "pid-")
 	if err != nil {
 		return nil, err
 	}
 	l.PIDFile = filepath.Join(pids, "pid")
-	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root.Size, command, append(more, "--pid-file", l.PIDFile, container)...)
-	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil)
+	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root, command, append(more, "--pid-file", l.PIDFile, container)...)
+	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil, disk...)
 	if err != nil {
 		return nil, err
 	}

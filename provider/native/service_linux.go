@@ -69,12 +69,6 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
-	if s.oci != nil && onDisk(limits) {
-		return nil, &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: errors.New("a sandbox of a container runtime cannot have a disk limit of this size"),
-			Hint: "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime",
-		}
-	}
 	if s.oci != nil {
 		if s.starters, err = openCgroup(sb.folder, startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
@@ -184,7 +178,7 @@ func (s *service) build(ctx context.Context) error {
 	var err error
 	var disk []*os.File
 	if r := s.config.Root; r.OnDisk {
-		f, derr := makeDisk(ctx, s.sb.folder, r.Size)
+		f, derr := makeDisk(ctx, s.sb.folder, r.Size, rootOf(attributes))
 		if derr != nil {
 			return errors.Join(derr, <-limited)
 		}
@@ -199,7 +193,7 @@ func (s *service) build(ctx context.Context) error {
 		return fmt.Errorf("set limits: %w", lerr)
 	}
 	if s.oci != nil {
-		err = s.launchRuntime()
+		err = s.launchRuntime(disk)
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
@@ -310,7 +304,7 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 	case s.frozen.Load() || s.sb.kept.Load() && s.cgroup.frozen():
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is paused")}
 	case s.oci != nil:
-		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
+		return s.supervise(setup.Launch{}, nil, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	}
 	return launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
 }

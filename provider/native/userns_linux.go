@@ -65,6 +65,14 @@ func (p *Provider) mapIDs(attributes *syscall.SysProcAttr, folder string) {
 	attributes.Credential = &syscall.Credential{}
 }
 
+// rootOf returns the host id of root in a sandbox whose first process has attributes of mapIDs.
+func rootOf(attributes *syscall.SysProcAttr) int {
+	if len(attributes.UidMappings) == 0 {
+		return 0
+	}
+	return attributes.UidMappings[0].HostID
+}
+
 // reachProgram makes a command in a user namespace find its program, by a relative path: its user may not enter the
 // folders above. The calling thread gets another working directory.
 func reachProgram(cmd *exec.Cmd) error {
