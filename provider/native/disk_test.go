@@ -63,6 +63,10 @@ func TestLimits_Disk(t *testing.T) {
 			if got := loops(t, dir); len(got) != c.loops {
 				t.Errorf("loop devices: %v", got)
 			}
+			want := []string{"tmpfs", "ext4"}[c.loops]
+			if got := sb.ServiceInfo(); got.Disk != c.limits.Disk || got.DiskOn != want {
+				t.Errorf("its disk has %d bytes on %q, want %d on %q", got.Disk, got.DiskOn, c.limits.Disk, want)
+			}
 			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "cat /dev/zero > /full"}})
 			if err != nil || res.ExitCode == 0 || !strings.Contains(res.Stderr.Text(), "No space left on device") {
 				t.Errorf("got %s %d %q: %v", res.Outcome, res.ExitCode, res.Stderr.Text(), err)
@@ -94,7 +98,7 @@ func TestLimits_Disk_beyondMemory(t *testing.T) {
 	}
 }
 
-// If the host's own disk is full, a write to a sandbox's disk must fail when it is synced, not be lost.
+// A disk takes from the host's only what is written. If that one is full, a write must fail when it is synced, not be lost.
 func TestLimits_Disk_hostFull(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -105,13 +109,30 @@ func TestLimits_Disk_hostFull(t *testing.T) {
 	t.Cleanup(func() {
 		conformance.Eventually(t, "unmounted", func() bool { return !errors.Is(unix.Unmount(dir, 0), unix.EBUSY) })
 	})
-	sb := start(t, newProvider(t, native.Options{StateDir: filepath.Join(dir, "state")}), fumehood.Spec{
-		Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: 200 << 20},
-	})
+	used := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int64(st.Blocks-st.Bfree) * st.Bsize //nolint:gosec // at most 16 MiB
+	}
+	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state")})
+	before := used()
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: 200 << 20}})
+	if n := used() - before; n > 1<<20 {
+		t.Errorf("an empty disk takes %d bytes", n)
+	}
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"dd", "if=/dev/zero", "of=/big", "bs=1M", "count=32", "conv=fsync"}})
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode == 0 || !strings.Contains(res.Stderr.Text(), "No space left on device") {
 		t.Errorf("got %s %d %q: %v", res.Outcome, res.ExitCode, res.Stderr.Text(), err)
 	}
+	if n := used(); n < 15<<20 {
+		t.Errorf("a full disk takes %d bytes", n)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	conformance.Eventually(t, "the blocks are free", func() bool { return used() <= before })
 }
 
 func TestLimits_Disk_many(t *testing.T) {

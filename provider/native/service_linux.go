@@ -126,6 +126,10 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		}
 	}
 	s.info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	s.info.Disk, s.info.DiskOn = s.config.Root.Size, "tmpfs"
+	if s.config.Root.OnDisk {
+		s.info.DiskOn = "ext4"
+	}
 	if s.oci != nil {
 		s.info.Runtime = s.oci.name
 	}
