@@ -27,6 +27,7 @@ type ociRuntime struct {
 	name    string // as the user or a spec names it
 	program string // its path
 	gvisor  bool   // it is gVisor's runsc
+	layer   string // the kind and size of gVisor's own writable layer
 }
 
 // runtimes are the names of runtimes that a spec may contain. It may be from a file of someone else, so it cannot name
@@ -93,14 +94,10 @@ func (o *ociRuntime) guest() string {
 }
 
 // args returns the command line for one of the runtime's commands. All of its state is in a folder.
-func (o *ociRuntime) args(state string, root *setup.Root, command string, more ...string) []string {
+func (o *ociRuntime) args(state, command string, more ...string) []string {
 	args := []string{o.program, "--root", state}
-	if o.gvisor { // it has its own writable layer, in its memory or in a file beside ours
-		medium := "memory"
-		if root.OnDisk {
-			medium = "dir=" + root.Scratch
-		}
-		args = append(args, "--network=none", fmt.Sprintf("--overlay2=root:%s,size=%d", medium, root.Size))
+	if o.gvisor {
+		args = append(args, "--network=none", "--overlay2=root:"+o.layer)
 	}
 	return append(append(args, command, "--detach"), more...)
 }
@@ -137,6 +134,15 @@ func (s *service) launchRuntime(disk []*os.File) error {
 	if err := writeJSON(filepath.Join(s.sb.folder, processFile), spec.Process); err != nil {
 		return err
 	}
+	root := s.config.Root
+	s.oci.layer = fmt.Sprintf("memory,size=%d", root.Size)
+	for _, d := range disk { // a file on it, which must not be larger
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(int(d.Fd()), &st); err != nil {
+			return os.NewSyscallError("fstatfs", err)
+		}
+		s.oci.layer = fmt.Sprintf("dir=%s,size=%d", root.Scratch, st.Bavail*uint64(st.Bsize)) //nolint:gosec // not negative
+	}
 	s.init, err = s.supervise(setup.Launch{Config: s.config}, disk, "run", "--bundle", bundle)
 	return err
 }
@@ -148,7 +154,7 @@ func (s *service) supervise(l setup.Launch, disk []*os.File, command string, mor
 		return nil, err
 	}
 	l.PIDFile = filepath.Join(pids, "pid")
-	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root, command, append(more, "--pid-file", l.PIDFile, container)...)
+	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), command, append(more, "--pid-file", l.PIDFile, container)...)
 	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil, disk...)
 	if err != nil {
 		return nil, err
