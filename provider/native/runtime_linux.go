@@ -112,8 +112,8 @@ const (
 // container is the name that the runtime gives to a sandbox.
 const container = "sandbox"
 
-// launchRuntime starts the runtime, which starts the first process. disk is the writable layer, if that is not in memory.
-func (s *service) launchRuntime(disk []*os.File) error {
+// launchRuntime starts the runtime, which starts the first process. disk is the writable layer; nil if that is in memory.
+func (s *service) launchRuntime(disk *os.File) error {
 	if err := s.starters.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -136,26 +136,30 @@ func (s *service) launchRuntime(disk []*os.File) error {
 	}
 	root := s.config.Root
 	s.oci.layer = fmt.Sprintf("memory,size=%d", root.Size)
-	for _, d := range disk { // a file on it, which must not be larger
+	if disk != nil { // a file on it, which must not be larger
 		var st unix.Statfs_t
-		if err := unix.Fstatfs(int(d.Fd()), &st); err != nil {
+		if err := unix.Fstatfs(int(disk.Fd()), &st); err != nil {
 			return os.NewSyscallError("fstatfs", err)
 		}
 		s.oci.layer = fmt.Sprintf("dir=%s,size=%d", root.Scratch, st.Bavail*uint64(st.Bsize)) //nolint:gosec // not negative
 	}
-	s.init, err = s.supervise(setup.Launch{Config: s.config}, disk, "run", "--bundle", bundle)
+	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", bundle)
+	if err == nil && disk != nil {
+		err = s.init.sendFiles(disk)
+	}
 	return err
 }
 
 // supervise starts a guest in the sandbox by one of the runtime's commands.
-func (s *service) supervise(l setup.Launch, disk []*os.File, command string, more ...string) (*process, error) {
+func (s *service) supervise(l setup.Launch, command string, more ...string) (*process, error) {
 	pids, err := os.MkdirTemp(s.sb.folder, "pid-")
 	if err != nil {
 		return nil, err
 	}
 	l.PIDFile = filepath.Join(pids, "pid")
 	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), command, append(more, "--pid-file", l.PIDFile, container)...)
-	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil, disk...)
+	// It gives up rights itself.
+	p, err := launch(s.sb.guest, s.starters, allRights, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil)
 	if err != nil {
 		return nil, err
 	}

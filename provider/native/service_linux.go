@@ -39,7 +39,7 @@ type service struct {
 	oci    *ociRuntime // starts the guests; nil for none
 	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
 	starters cgroup
-	volumes  []*os.File // mounts for config.Root.Volumes, until it is started
+	volumes  []*os.File // mounts for config.Root.Volumes that another service has made, until it is started
 
 	init     *process
 	guests   *guests.Manager
@@ -77,9 +77,9 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	s.describe(spec, limits, u.mounts)
 	s.manageGuests()
 	if u.member != nil {
-		s.adopt(*u.member, limits)
+		err = s.adopt(*u.member, limits)
 	}
-	return s, nil
+	return s, err
 }
 
 // manageGuests makes what needs the service's guests.
@@ -153,16 +153,10 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
-	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
-	if s.sb.p.inUserNamespace() {
-		s.sb.p.mapIDs(attributes, s.sb.folder)
-	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
-		return err
-	}
-	var before func() error
-	if first := s.sb.services[0]; s != first {
-		attributes.Cloneflags &^= unix.CLONE_NEWNET
-		before = first.enterNetwork
+	if !s.config.UserNamespace {
+		if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
+			return err
+		}
 	}
 	if err := s.makeSockets(); err != nil {
 		return err
@@ -180,18 +174,15 @@ func (s *service) build(ctx context.Context) error {
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
-	var disk []*os.File
+	var disk *os.File
 	if r := s.config.Root; r.OnDisk {
-		f, derr := makeDisk(ctx, s.sb.folder, r.Size, rootOf(attributes))
-		if derr != nil {
-			return errors.Join(derr, <-limited)
+		if disk, err = makeDisk(ctx, s.sb.folder, r.Size, s.sb.rootID()); err != nil {
+			return errors.Join(err, <-limited)
 		}
-		defer f.Close() // the sandbox has it
-		disk = append(disk, f)
+		defer disk.Close() // the sandbox has it
 	}
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", before, slices.Concat(disk, held, s.volumes)...)
-		s.closeVolumes() // the sandbox has them
+		s.init, err = s.launchFirst(held)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -205,9 +196,11 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.prepareFirst(ctx); err != nil {
 		return err
 	}
+	s.init.disk, s.init.volumes = disk, s.volumes
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}
+	s.closeVolumes() // the sandbox has them
 	if s.init.copied {
 		s.sb.p.copying.Do(func() {
 			s.sb.p.log.Warn("the kernel cannot mount images as an overlay: each sandbox has a copy, which counts against its disk limit")
@@ -220,6 +213,22 @@ func (s *service) build(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(s.guests.Ready(ctx), s.deaf)
+}
+
+// launchFirst starts the first process, with the descriptors more.
+func (s *service) launchFirst(more []*os.File) (*process, error) {
+	attributes, first := &unix.SysProcAttr{Cloneflags: namespaces}, s.sb.services[0]
+	var before func() error
+	switch {
+	case s != first && s.config.UserNamespace:
+		return launchShared(s.sb.guest, s.cgroup, s.config.Capabilities, first.init)
+	case s != first:
+		attributes.Cloneflags &^= unix.CLONE_NEWNET
+		before = first.enterNetwork
+	case s.config.UserNamespace:
+		s.sb.p.mapIDs(attributes, s.sb.folder)
+	}
+	return launch(s.sb.guest, s.cgroup, s.config.Capabilities, attributes, "setup", before, more...)
 }
 
 // closeVolumes gives up the mounts of volumes, which stay where they are attached.
@@ -308,9 +317,9 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 	case s.frozen.Load() || s.sb.kept.Load() && s.cgroup.frozen():
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is paused")}
 	case s.oci != nil:
-		return s.supervise(setup.Launch{}, nil, "exec", "--process", filepath.Join(s.sb.folder, processFile))
+		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	}
-	return launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
+	return launch(s.sb.guest, s.cgroup, s.config.Capabilities, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
 }
 
 // ending reports whether the first process has ended, or ends soon.
@@ -369,7 +378,6 @@ func (s *service) close(ctx context.Context) error {
 	if s.main != nil {
 		s.main.running.Wait()
 	}
-	s.closeVolumes() // if the service was not started
 	for _, p := range all {
 		errs = append(errs, p.kill())
 	}

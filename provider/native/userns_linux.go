@@ -65,12 +65,12 @@ func (p *Provider) mapIDs(attributes *syscall.SysProcAttr, folder string) {
 	attributes.Credential = &syscall.Credential{}
 }
 
-// rootOf returns the host id of root in a sandbox whose first process has attributes of mapIDs.
-func rootOf(attributes *syscall.SysProcAttr) int {
-	if len(attributes.UidMappings) == 0 {
-		return 0
+// rootID returns the host id of root in a sandbox that root makes.
+func (sb *sandbox) rootID() int {
+	if sb.p.opts.UserNamespace {
+		return idRange(sb.folder)
 	}
-	return attributes.UidMappings[0].HostID
+	return 0
 }
 
 // reachProgram makes a command in a user namespace find its program, by a relative path: its user may not enter the
