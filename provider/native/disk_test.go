@@ -43,10 +43,12 @@ func TestLimits_Disk(t *testing.T) {
 		loops   int
 		users   bool
 		runtime string
+		compose string
 	}{
 		"memory":         {limits: fumehood.Limits{Memory: 64 << 20, Disk: 32 << 20}},
 		"disk":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1},
 		"user namespace": {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, users: true},
+		"project":        {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 2, users: true, compose: twoWaiting},
 		"runc":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, runtime: "runc"},
 		"crun":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, runtime: "crun"},
 		"runsc":          {limits: fumehood.Limits{Memory: 128 << 20, Disk: 80 << 20}, loops: 1, runtime: "runsc"},
@@ -59,11 +61,15 @@ func TestLimits_Disk(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			opts.StateDir = dir
-			sb := start(t, newProvider(t, opts), fumehood.Spec{Image: busybox, Limits: c.limits})
+			spec := fumehood.Spec{Image: busybox, Limits: c.limits}
+			if c.compose != "" {
+				spec.Image, spec.Compose = "", composeFile(t, c.compose)
+			}
+			sb := start(t, newProvider(t, opts), spec)
 			if got := loops(t, dir); len(got) != c.loops {
 				t.Errorf("loop devices: %v", got)
 			}
-			want := []string{"tmpfs", "ext4"}[c.loops]
+			want := []string{"tmpfs", "ext4"}[min(c.loops, 1)]
 			if got := sb.ServiceInfo(); got.Disk != c.limits.Disk || got.DiskOn != want {
 				t.Errorf("its disk has %d bytes on %q, want %d on %q", got.Disk, got.DiskOn, c.limits.Disk, want)
 			}
