@@ -81,7 +81,9 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 			return nil, err
 		}
 		c.output = append(c.output, &outlet{c: c, i: i, fd: ours})
-		c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		if len(c.tails) <= i { // otherwise it goes on with those of the program before
+			c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		}
 		theirs[i+1] = their
 	}
 	return theirs, nil

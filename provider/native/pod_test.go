@@ -228,10 +228,6 @@ func TestPod_Open(t *testing.T) {
 	if err := sb.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
-	_, err = p.Start(t.Context(), fumehood.Spec{Name: "programs", Keep: true, Compose: composeFile(t, shop)})
-	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "services.db.command: ") {
-		t.Errorf("kept programs: %v", err)
-	}
 }
 
 // TestPod_many starts many services, of which some end and some are started again and again.
