@@ -155,7 +155,7 @@ func (g *guest) join(s *wire.Stream, req *wire.Join) {
 	if r.Failed == nil {
 		r.Started = &wire.Started{ID: req.ID}
 	}
-	answer(s, r)
+	reply(s, r)
 	if r.Failed == nil {
 		c.watch(s, req.Kept)
 	}
@@ -213,7 +213,7 @@ func (c *command) show(s *wire.Stream, gone <-chan struct{}, kept bool) {
 		}
 		exit = c.exit
 	}
-	answer(s, wire.Reply{Exit: exit})
+	reply(s, wire.Reply{Exit: exit})
 }
 
 var offsets = []byte{wire.StdoutAt, wire.StderrAt}
