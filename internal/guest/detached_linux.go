@@ -142,7 +142,7 @@ func (g *guest) join(s *wire.Stream, req *wire.Join) {
 	if r.Failed == nil {
 		r.Started = &wire.Started{ID: req.ID}
 	}
-	answer(s, r)
+	reply(s, r)
 	if r.Failed == nil {
 		c.watch(s)
 	}
@@ -188,7 +188,7 @@ func (c *command) show(s *wire.Stream, gone <-chan struct{}) {
 	if !isClosed(c.ended) {
 		return // the host is gone
 	}
-	answer(s, wire.Reply{Exit: c.exit})
+	reply(s, wire.Reply{Exit: c.exit})
 }
 
 var offsets = []byte{wire.StdoutAt, wire.StderrAt}

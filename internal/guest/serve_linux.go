@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -113,7 +112,6 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	go func() { // while the greeting is on its way
 		defer close(g.prepared)
 		park(spareThreads)
-		warmUp()
 	}()
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	ended := time.Now()
@@ -186,18 +184,10 @@ func park(n int) {
 	go_.Done()
 }
 
-// warmUp encodes and decodes messages of a command, so that the first command does not wait until package json has
-// examined their types.
-func warmUp() {
-	var r wire.Request
-	_ = json.Unmarshal([]byte(`{"exec":{"args":[""],"env":[""],"dir":"","terse":true,"caps":[0,0],"grace_ms":0}}`), &r)
-	_, _ = json.Marshal(wire.Reply{Exit: &wire.Exit{}})
-}
-
 // handle serves one request of the host.
 func (g *guest) handle(s *wire.Stream, request []byte) {
-	var req wire.Request
-	if err := json.Unmarshal(request, &req); err != nil {
+	req, err := wire.DecodeRequest(request)
+	if err != nil {
 		s.Close()
 		return
 	}
