@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 
+	_ "github.com/fumehood/fumehood/internal/lategc"
 	_ "github.com/fumehood/fumehood/internal/reaper/early"
 
 	"github.com/fumehood/fumehood/internal/cli"

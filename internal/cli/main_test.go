@@ -59,7 +59,7 @@ var connect = sync.OnceValues(func() (*engine.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = c.Engine.Connect(context.Background())
+	err = c.Engine.Connect(context.Background())
 	return c.Engine, err
 })
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -21,6 +22,9 @@ type Client struct {
 	endpoint string
 	speedup  Speedup
 	secret   Secret
+
+	asking sync.Mutex
+	server Server // zero until it was asked for
 }
 
 // New wraps the Engine's client. endpoint is the name of the Engine in errors. secret is the key of the seals.
@@ -66,12 +70,48 @@ type Server struct {
 
 // Connect contacts the Engine and checks that it is supported. An API that is too old is an ErrConfig, an Engine for
 // other containers than Linux ones an ErrUnsupported.
-func (c *Client) Connect(ctx context.Context) (Server, error) {
+func (c *Client) Connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	if _, err := c.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
-		return Server{}, c.unreachable(err)
+	pong, err := c.api.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true})
+	if err != nil {
+		return c.unreachable(err)
 	}
+	api, os := pong.APIVersion, pong.OSType
+	if api == "" || os == "" { // of an Engine that answers the ping with an error
+		s, err := c.Server(ctx)
+		if err != nil {
+			return err
+		}
+		api, os = s.API, s.OS
+	}
+	if VersionLess(api, MinAPI) {
+		return &fumehood.Error{
+			Op: "connect to " + c.endpoint, Class: fumehood.ErrConfig,
+			Err:  fmt.Errorf("the engine has API %s, at least %s is needed", api, MinAPI),
+			Hint: "upgrade to Docker Engine 20.10 or newer",
+		}
+	}
+	if os != "linux" {
+		return &fumehood.Error{
+			Op: "connect to " + c.endpoint, Class: fumehood.ErrUnsupported,
+			Err:  fmt.Errorf("the engine runs %s containers", os),
+			Hint: "switch it to Linux containers",
+		}
+	}
+	return nil
+}
+
+// Server describes the Engine. It asks it once: this takes several milliseconds, because Docker starts its helpers to
+// ask for their versions.
+func (c *Client) Server(ctx context.Context) (Server, error) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if c.server != (Server{}) {
+		return c.server, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
 	v, err := c.api.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
 		return Server{}, c.unreachable(err)
@@ -80,20 +120,7 @@ func (c *Client) Connect(ctx context.Context) (Server, error) {
 	for _, part := range v.Components {
 		s.BuildKit = s.BuildKit && !strings.HasPrefix(part.Name, "Podman")
 	}
-	if VersionLess(s.API, MinAPI) {
-		return s, &fumehood.Error{
-			Op: "connect to " + c.endpoint, Class: fumehood.ErrConfig,
-			Err:  fmt.Errorf("engine %s has API %s, at least %s is needed", s.Version, s.API, MinAPI),
-			Hint: "upgrade to Docker Engine 20.10 or newer",
-		}
-	}
-	if s.OS != "linux" {
-		return s, &fumehood.Error{
-			Op: "connect to " + c.endpoint, Class: fumehood.ErrUnsupported,
-			Err:  fmt.Errorf("the engine runs %s containers", s.OS),
-			Hint: "switch it to Linux containers",
-		}
-	}
+	c.server = s
 	return s, nil
 }
 

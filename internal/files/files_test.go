@@ -34,8 +34,8 @@ func TestOwner(t *testing.T) {
 	write(t, passwd, "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:100::/home/alice:\nbob:x:1001:100::relative:\neve:x:1002:-1:::\nzoe:x:1003:::\n")
 	write(t, groups, "root:x:0:\nstaff:x:50:alice,7\nwheel:x:51:bob,alice\nbad:x:-1:alice\n")
 	for spec, want := range map[string]User{
-		"root": {Home: "/root"}, "alice": {1000, 100, []int{50, 51}, "/home/alice"}, "1000": {1000, 100, []int{50, 51}, "/home/alice"},
-		"alice:staff": {1000, 50, nil, "/home/alice"}, "bob": {1001, 100, []int{51}, "/"}, "4321": {UID: 4321, Home: "/"}, "zoe": {UID: 1003, Home: "/"},
+		"root": {0, 0, []int{0}, "/root"}, "alice": {1000, 100, []int{100, 50, 51}, "/home/alice"}, "1000": {1000, 100, []int{100, 50, 51}, "/home/alice"},
+		"alice:staff": {1000, 50, []int{50}, "/home/alice"}, "bob": {1001, 100, []int{100, 51}, "/"}, "4321": {4321, 0, []int{0}, "/"}, "zoe": {1003, 0, []int{0}, "/"},
 	} {
 		if got, err := lookUpUser(spec, passwd, groups); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is %+v, %v", spec, got, err)

@@ -39,7 +39,7 @@ func owner(spec, passwd, groups string) (uid, gid int, err error) {
 // User is a user as a process runs as it.
 type User struct {
 	UID, GID int
-	Groups   []int  // supplementary groups; none if the group was given
+	Groups   []int  // supplementary groups: GID and, unless the group was given, those that list the user
 	Home     string // absolute; "/" if the files name none
 }
 
@@ -67,10 +67,12 @@ func lookUpUser(spec, passwd, groups string) (User, error) {
 		if u.GID, _, known = lookUp(groups, group); !known {
 			return User{}, fmt.Errorf("%w: %q", ErrNoUser, group)
 		}
-		return u, nil
 	}
-	if found != nil {
-		u.Groups = groupsOf(groups, found[0])
+	// As in Docker since 20.10.18 (CVE-2022-36109): without it, a program with a group of its own could leave this one,
+	// and so the permissions that a file denies to it.
+	u.Groups = []int{u.GID}
+	if found != nil && !hasGroup {
+		u.Groups = append(u.Groups, groupsOf(groups, found[0])...)
 	}
 	return u, nil
 }
@@ -79,7 +81,7 @@ func lookUpUser(spec, passwd, groups string) (User, error) {
 func groupsOf(file, user string) (all []int) {
 	for fields := range records(file) {
 		if len(fields) > 3 && slices.Contains(strings.Split(fields[3], ","), user) {
-			if n, ok := id(fields[2]); ok && len(all) < maxGroups {
+			if n, ok := id(fields[2]); ok && len(all) < maxGroups-1 {
 				all = append(all, n)
 			}
 		}

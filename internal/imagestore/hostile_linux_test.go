@@ -327,6 +327,12 @@ func TestGet_badImages(t *testing.T) {
 		{"huge config", change(func(b *built) { b.config = []byte(`{"author":"` + strings.Repeat("x", maxConfig) + `"}`) }), fumehood.ErrLimit, ""},
 		{"many layers", change(func(b *built) { b.layers = make([][]byte, 10_000) }), fumehood.ErrLimit, "10000 layers, the limit is 127"},
 		{"many digests", config(func(c *v1.ConfigFile) { c.RootFS.DiffIDs = slices.Repeat(c.RootFS.DiffIDs, 128) }), fumehood.ErrLimit, "128 layers"},
+		{"many volumes", config(func(c *v1.ConfigFile) {
+			c.Config.Volumes = map[string]struct{}{}
+			for n := range 128 {
+				c.Config.Volumes[fmt.Sprint("/v", n)] = struct{}{}
+			}
+		}), fumehood.ErrLimit, "128 volumes"},
 		{"architecture", config(func(c *v1.ConfigFile) { c.Architecture = "riscv64" }), fumehood.ErrUnsupported, "image is for linux/riscv64, this machine needs linux/" + runtime.GOARCH},
 		{"system", config(func(c *v1.ConfigFile) { c.OS = "windows" }), fumehood.ErrUnsupported, "windows/"},
 		{"path as digest", change(func(b *built) {

@@ -72,9 +72,15 @@ type Root struct {
 	// Sockets is the host's folder for sockets of guests, which is mounted read-only at SocketDir. Empty means none.
 	Sockets string `json:"sockets,omitempty"`
 
-	// Volumes are mounts that the host passed as descriptors, after that of Config.Held. Tmpfs are mounted too.
+	// Volumes are mounts that the host sends after the Config, the last ones, unless this process makes them. Tmpfs are
+	// mounted too.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Tmpfs   []Tmpfs  `json:"tmpfs,omitempty"`
+	// Sizes are the sizes in bytes of file systems that this process makes in memory, for its own Volumes and those of other
+	// sandboxes. Shares are the mounts that are needed, as indexes of Sizes. The first ones are for Volumes; the process sends
+	// the others after its Reply.
+	Sizes  []int64 `json:"sizes,omitempty"`
+	Shares []int   `json:"shares,omitempty"`
 	// Shm is the size of /dev/shm in bytes. 0 means ShmSize.
 	Shm int64 `json:"shm,omitempty"`
 	// ReadOnly makes the root file system read-only, but not what is mounted in it.
@@ -83,6 +89,7 @@ type Root struct {
 	userNamespace bool     // as Config.UserNamespace
 	attached      []string // folders with the layers, lowest first; set by overlay
 	copied        bool     // the layers are copied, because the kernel does not mount the overlay
+	shared        []mount  // for other sandboxes; set by takeVolumes
 }
 
 // Mount is a path of the host that is visible in the sandbox.

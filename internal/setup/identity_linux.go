@@ -3,6 +3,7 @@ package setup
 import (
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -75,7 +76,7 @@ func lowerPriority() error {
 // confine gives up all rights that the user does not have in the sandbox, on all threads. The thread that started this
 // process has called ConfineThread.
 func (c Config) confine(who identity) error {
-	if groups, err := syscall.Getgroups(); !c.OneUser && (err != nil || len(groups)+len(who.groups) > 0) {
+	if groups, err := syscall.Getgroups(); !c.OneUser && (err != nil || !slices.Equal(groups, who.groups)) {
 		if err := syscall.Setgroups(who.groups); err != nil {
 			return os.NewSyscallError("setgroups", err)
 		}

@@ -2,9 +2,12 @@ package setup
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +26,32 @@ func loopback() error {
 	}
 	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	return os.NewSyscallError("ioctl", unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr))
+}
+
+// Sysctls are the settings of a new network namespace that Docker changes (WithSysctls in daemon/oci_linux.go of moby): each
+// user may listen on each port and send ICMP echo requests. The second one names groups, so it is for the first user
+// namespace alone, as in Docker.
+func Sysctls(userNamespace bool) map[string]string {
+	settings := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if !userNamespace {
+		settings["net.ipv4.ping_group_range"] = "0 2147483647"
+	}
+	return settings
+}
+
+// openPorts sets Sysctls. A namespace that is shared has them already.
+func openPorts(userNamespace bool) error {
+	for name, value := range Sysctls(userNamespace) {
+		file := "/proc/sys/" + strings.ReplaceAll(name, ".", "/")
+		now, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) || slices.Equal(strings.Fields(string(now)), strings.Fields(value)) {
+			continue // the kernel may lack it
+		}
+		if err := os.WriteFile(file, []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prohibit makes the kernel refuse, in this network namespace, what is sent to the destinations. Only CAP_NET_ADMIN can

@@ -252,6 +252,9 @@ func (r Root) fill(s sources, oneUser bool) error {
 			return err
 		}
 	}
+	if err := openPorts(r.userNamespace); err != nil {
+		return err
+	}
 	if r.Sockets != "" {
 		if err := s.sockets.attach(SocketDir); err != nil {
 			return err

@@ -56,7 +56,7 @@ func (of builtOf) labels(own map[string]string) map[string]string {
 // sandboxes; the Engine has no options to change that. The image has no owner label, because its containers would
 // inherit it.
 func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (string, error) {
-	buildKit, err := p.buildsWithBuildKit(b)
+	buildKit, err := p.buildsWithBuildKit(ctx, b)
 	if err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func (p *Provider) mayName(ctx context.Context, tag, environment string) error {
 	return nil
 }
 
-func (p *Provider) buildsWithBuildKit(b provider.ImageBuild) (bool, error) {
+func (p *Provider) buildsWithBuildKit(ctx context.Context, b provider.ImageBuild) (bool, error) {
 	if b.Text == "" {
 		return false, nil
 	}
@@ -127,7 +127,11 @@ func (p *Provider) buildsWithBuildKit(b provider.ImageBuild) (bool, error) {
 	if err != nil {
 		return false, &fumehood.Error{Op: "read", Path: b.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
-	return builderFor(d, false, p.server, p.opts.ClassicBuilder)
+	server, err := p.engine.Server(ctx)
+	if err != nil {
+		return false, err
+	}
+	return builderFor(d, false, server, p.opts.ClassicBuilder)
 }
 
 // Images lists the images that were built here.

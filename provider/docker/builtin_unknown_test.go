@@ -7,6 +7,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -30,7 +31,7 @@ func TestBuiltin_unknown(t *testing.T) {
 			"COPY":      {Service: "a", Build: &compose.Build{Inline: "FROM x\nCOPY --from=" + ref + " / /"}},
 			"an ARG":    {Service: "a", Build: &compose.Build{Inline: "ARG BASE\nFROM $BASE", Args: map[string]string{"BASE": ref}}},
 		} {
-			_, err := p.planImages([]compose.Source{s})
+			_, err := p.planImages(engine.Server{}, []compose.Source{s})
 			check(name+" "+ref, err)
 			var e *fumehood.Error
 			if errors.As(err, &e) && e.Service != "a" {

@@ -64,7 +64,12 @@ func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 		}
 	}()
 	tell(Check{Name: "endpoint", Status: OK, Detail: p.engine.Endpoint()})
-	tell(p.engineCheck(strict))
+	server, err := p.engine.Server(ctx)
+	if err != nil {
+		tell(failed("engine", err))
+	} else {
+		tell(engineCheck(server, strict))
+	}
 	tell(composeCLI(ctx))
 	info, err := p.engine.Info(ctx)
 	if err != nil {
@@ -91,9 +96,9 @@ func failed(name string, err error) Check {
 	return Check{Name: name, Status: Fail, Detail: err.Error()}
 }
 
-func (p *Provider) engineCheck(strict bool) Check {
-	c := Check{Name: "engine", Status: OK, Detail: fmt.Sprintf("%s, API %s, %s/%s", p.server.Version, p.server.API, p.server.OS, p.server.Arch)}
-	if engine.VersionLess(p.server.Version, engine.GoodEngine) {
+func engineCheck(server engine.Server, strict bool) Check {
+	c := Check{Name: "engine", Status: OK, Detail: fmt.Sprintf("%s, API %s, %s/%s", server.Version, server.API, server.OS, server.Arch)}
+	if engine.VersionLess(server.Version, engine.GoodEngine) {
 		c.Status, c.Hint = Warn, "it works, but lacks later fixes of its isolation: upgrade to "+engine.GoodEngine+" or newer"
 		if strict {
 			c.Status = Fail
@@ -214,11 +219,15 @@ func (p *Provider) leftoverCheck(ctx context.Context) Check {
 // selfTest starts a sandbox from the guest's own image, so that it needs no registry. It runs one command that looks
 // for a network, and some that try to exceed the sandbox's limits. Then it removes the sandbox.
 func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
-	guest, err := p.guestFor(ctx, p.server.Arch, p.opts.Logger)
+	server, err := p.engine.Server(ctx)
 	if err != nil {
 		return []Check{failed("sandbox", err)}
 	}
-	image, err := p.importGuest(ctx, guest, p.server.Arch)
+	guest, err := p.guestFor(ctx, server.Arch, p.opts.Logger)
+	if err != nil {
+		return []Check{failed("sandbox", err)}
+	}
+	image, err := p.importGuest(ctx, guest, server.Arch)
 	if err != nil {
 		return []Check{failed("sandbox", err)}
 	}

@@ -73,7 +73,7 @@ func reached(t *testing.T, sb fumehood.Sandbox, service string, targets []string
 // the time. With later Engines there are no further attempts.
 func unreachable(t *testing.T, sb fumehood.Sandbox, service, target string) bool {
 	t.Helper()
-	server, err := engineOf(t).Connect(t.Context())
+	server, err := engineOf(t).Server(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

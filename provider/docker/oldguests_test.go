@@ -153,7 +153,7 @@ func TestOldGuests_badVolume(t *testing.T) {
 				}
 				return appended(guest, "bad", guest.Version)
 			}
-			bad, err := maker.ensureGuest(t.Context(), next.server.Arch)
+			bad, err := maker.ensureGuest(t.Context(), archOf(t, next))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +180,7 @@ func TestOldGuests_cleanup(t *testing.T) {
 	}
 	hasGuests(t, used, "old and in use, at the clean-up", 1)
 	for _, l := range plan {
-		if l.Name == used.volumes[used.server.Arch].name && (l.Removed || l.Remove || l.Reason != "a cache in use") {
+		if l.Name == used.volumes[archOf(t, used)].name && (l.Removed || l.Remove || l.Reason != "a cache in use") {
 			t.Errorf("volume in use: %+v", l)
 		}
 	}
@@ -232,7 +232,7 @@ func closed(t *testing.T, sb fumehood.Sandbox) {
 // hasGuests checks the number of volumes and images of a version's guest.
 func hasGuests(t *testing.T, p *Provider, what string, want int) {
 	t.Helper()
-	guest, err := p.guestFor(t.Context(), p.server.Arch, p.opts.Logger)
+	guest, err := p.guestFor(t.Context(), archOf(t, p), p.opts.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}

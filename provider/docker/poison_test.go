@@ -306,6 +306,14 @@ func TestCleanup_foreign(t *testing.T) {
 	}
 	cleanedUp(provider.CleanupOptions{Foreign: []string{prefix + "-image"}}, func(name string) bool { return name == "-image" })
 	foreign = slices.Delete(foreign, 3, 4)
+	// With more images than are inspected one by one, the first containers are judged by the list of images.
+	for i := range 9 {
+		name := fmt.Sprintf("-other%d", i)
+		container(prefix+name, image(name, map[string]string{"fumehood.seal": name, "fumehood.owner": labels["fumehood.owner"]}), nil)
+		foreign = append(foreign, name)
+	}
+	slices.Sort(foreign)
+	cleanedUp(provider.CleanupOptions{Caches: true}, func(string) bool { return false })
 	cleanedUp(provider.CleanupOptions{Foreign: []string{prefix + "*"}}, func(string) bool { return true })
 }
 

@@ -21,7 +21,7 @@ import (
 func (s *service) errPowerless() error {
 	return &fumehood.Error{
 		Class: fumehood.ErrUnsupported,
-		Err:   fmt.Errorf("root would have no capabilities here: in a service of user %s, Docker Engine %s gives root none", s.info.User, s.sb.p.server.Version),
+		Err:   fmt.Errorf("root would have no capabilities here: in a service of user %s, a Docker Engine before %s gives root none", s.info.User, engine.CapableExec),
 		Hint:  "run the service as root, or use an Engine of 24.0 or newer",
 	}
 }
@@ -54,21 +54,28 @@ func (s *service) mayAsRoot(ctx context.Context, user string) error {
 // lacksAsRoot asks a user's guest whether it is root without root's capabilities.
 func (s *service) lacksAsRoot(ctx context.Context, user string) (bool, error) {
 	if err := s.checkUnended(ctx); errors.Is(err, fumehood.ErrUnsupported) || errors.Is(err, fumehood.ErrBroken) {
-		return isRoot(user) && s.execLacks(), nil // the guest cannot be trusted
+		if !isRoot(user) {
+			return false, nil
+		}
+		return s.execLacks(ctx) // the guest cannot be trusted
 	}
 	return s.guests.Lacks(ctx, user)
 }
 
 // execLacks reports whether the Engine starts root without root's capabilities if the service's user is not root. An
 // engine without BuildKit is not a Docker Engine, and its version numbers mean something else.
-func (s *service) execLacks() bool {
-	return s.sb.p.server.BuildKit && engine.VersionLess(s.sb.p.server.Version, engine.CapableExec)
+func (s *service) execLacks(ctx context.Context) (bool, error) {
+	server, err := s.sb.p.engine.Server(ctx)
+	return err == nil && server.BuildKit && engine.VersionLess(server.Version, engine.CapableExec), err
 }
 
 // checkHooks rejects post_start hooks that the Engine would run as root without root's capabilities.
-func (s *service) checkHooks() error {
-	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) || !s.execLacks() {
+func (s *service) checkHooks(ctx context.Context) error {
+	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) {
 		return nil
+	}
+	if lacks, err := s.execLacks(ctx); err != nil || !lacks {
+		return err
 	}
 	return &fumehood.Error{Op: "check post_start", Service: s.Name, Class: fumehood.ErrUnsupported, Err: s.errPowerless()}
 }

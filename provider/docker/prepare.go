@@ -31,7 +31,11 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	for i := range sources {
 		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, exclude
 	}
-	plan, err := p.planImages(sources)
+	server, err := p.engine.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := p.planImages(server, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +63,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	images := map[string]prepared{}
 	for _, s := range sources {
 		images[s.Service] = plan.services[s.Service].image
-		if err := p.checkArch(s, images[s.Service].Image); err != nil {
+		if err := p.checkArch(ctx, s, images[s.Service].Image); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +76,7 @@ func (p *Provider) findPrepared(ctx context.Context, sources []compose.Source, i
 	for _, s := range sources {
 		image, err := p.findID(ctx, s.Service, ids[s.Service])
 		if err == nil {
-			err = p.checkArch(s, image)
+			err = p.checkArch(ctx, s, image)
 		}
 		if err != nil {
 			return nil, err
@@ -102,6 +106,7 @@ const atOnce = 8
 
 // imagePlan describes where the images of a project come from.
 type imagePlan struct {
+	server   engine.Server
 	services map[string]*node
 	pulls    map[want]*node
 	builds   []*node          // in build order: each after its base images
@@ -124,8 +129,8 @@ type want struct {
 }
 
 // planImages reads the Dockerfiles and plans where images come from. It does not contact the daemon.
-func (p *Provider) planImages(sources []compose.Source) (*imagePlan, error) {
-	plan := &imagePlan{services: map[string]*node{}, pulls: map[want]*node{}, names: map[string]*node{}}
+func (p *Provider) planImages(server engine.Server, sources []compose.Source) (*imagePlan, error) {
+	plan := &imagePlan{server: server, services: map[string]*node{}, pulls: map[want]*node{}, names: map[string]*node{}}
 	for _, s := range sources {
 		if s.Build != nil {
 			n, err := p.planBuild(plan, s)
@@ -152,7 +157,7 @@ func (p *Provider) planImages(sources []compose.Source) (*imagePlan, error) {
 }
 
 func (p *Provider) planBuild(plan *imagePlan, s compose.Source) (*node, error) {
-	b, err := p.newImageBuild(s)
+	b, err := p.newImageBuild(plan.server, s)
 	if err != nil {
 		return nil, inService(err, s.Service)
 	}
@@ -315,10 +320,13 @@ func isFor(image engine.Image, platform string) bool {
 
 // checkArch compares the architecture of an image with the daemon's. If the service sets a platform, which the daemon's
 // machine may emulate, it compares with that instead.
-func (p *Provider) checkArch(s compose.Source, image engine.Image) error {
-	arch := p.server.Arch
+func (p *Provider) checkArch(ctx context.Context, s compose.Source, image engine.Image) error {
+	server, err := p.engine.Server(ctx)
+	if err != nil {
+		return err
+	}
+	arch := server.Arch
 	if s.Platform != "" {
-		var err error
 		if arch, err = engine.PlatformArch(s.Platform); err != nil {
 			return inService(err, s.Service)
 		}

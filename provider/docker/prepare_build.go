@@ -34,7 +34,7 @@ type imageBuild struct {
 }
 
 // newImageBuild reads a build's Dockerfile.
-func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
+func (p *Provider) newImageBuild(server engine.Server, s compose.Source) (*imageBuild, error) {
 	b := &imageBuild{source: s, ours: strings.HasPrefix(s.Service, builtinPrefix)} // a project's service cannot have such a name
 	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
 		if name == "" {
@@ -49,13 +49,13 @@ func (p *Provider) newImageBuild(s compose.Source) (*imageBuild, error) {
 		}
 	}
 	var err error
-	if b.dockerfile, err = s.ReadDockerfile("linux/" + p.server.Arch); err != nil {
+	if b.dockerfile, err = s.ReadDockerfile("linux/" + server.Arch); err != nil {
 		return nil, err
 	}
 	if err = p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
 		return nil, err
 	}
-	b.buildKit, err = builderFor(b.dockerfile.Dockerfile, len(s.Build.Secrets) > 0, p.server, p.opts.ClassicBuilder)
+	b.buildKit, err = builderFor(b.dockerfile.Dockerfile, len(s.Build.Secrets) > 0, server, p.opts.ClassicBuilder)
 	return b, err
 }
 

@@ -154,7 +154,7 @@ func TestBuild_contextArgsStage(t *testing.T) {
 			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"fumehood-peer:10.1.2.3"},
 		})
 		image := b.built(t, s)
-		if !strings.HasPrefix(image.Ref, builtPrefix) || image.Arch != b.server.Arch {
+		if !strings.HasPrefix(image.Ref, builtPrefix) || image.Arch != archOf(t, b.Provider) {
 			t.Errorf("got %+v", image)
 		}
 		if got := b.reads(t, image.Ref, "/found"); got != "data\na $b \"c\"\n1\n" {
@@ -448,7 +448,7 @@ func serveBusy(t *testing.T, b *builder, refusals int64, status int) *busyRegist
 	if err != nil {
 		t.Fatal(err)
 	}
-	if image, err = mutate.ConfigFile(image, aged(t, image, b.server.Arch, map[string]string{"fumehood-test": b.mark})); err != nil {
+	if image, err = mutate.ConfigFile(image, aged(t, image, archOf(t, b.Provider), map[string]string{"fumehood-test": b.mark})); err != nil {
 		t.Fatal(err)
 	}
 	r.ref = strings.TrimPrefix(server.URL, "http://") + "/fumehood-test/busy:1"
@@ -583,7 +583,7 @@ func TestPrepare_platform(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	other := "arm64"
-	if b.server.Arch == other {
+	if archOf(t, b.Provider) == other {
 		other = "amd64"
 	}
 	s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM scratch\nCOPY . /\n"})
@@ -666,7 +666,7 @@ func TestProvider_planImages(t *testing.T) {
 		"a circle":           {[]compose.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
 		"a circle of others": {[]compose.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
 	} {
-		plan, err := p.planImages(c.sources)
+		plan, err := p.planImages(engine.Server{}, c.sources)
 		if err != nil {
 			if c.says == "" || !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: got %v", name, err)
@@ -690,4 +690,14 @@ func TestProvider_planImages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// archOf returns the architecture of a provider's Engine.
+func archOf(t *testing.T, p *Provider) string {
+	t.Helper()
+	server, err := p.engine.Server(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server.Arch
 }

@@ -20,10 +20,11 @@ import (
 
 // checkEngine logs a warning about an old Engine, once a day, or returns an error with StrictPrereqs.
 func (p *Provider) checkEngine(ctx context.Context) error {
-	if !engine.VersionLess(p.server.Version, engine.GoodEngine) {
-		return nil
+	server, err := p.engine.Server(ctx)
+	if err != nil || !engine.VersionLess(server.Version, engine.GoodEngine) {
+		return err
 	}
-	reason := fmt.Sprintf("Docker Engine %s is older than %s", p.server.Version, engine.GoodEngine)
+	reason := fmt.Sprintf("Docker Engine %s is older than %s", server.Version, engine.GoodEngine)
 	if p.opts.StrictPrereqs {
 		return &fumehood.Error{
 			Op: "check prerequisites", Class: fumehood.ErrConfig, Err: errors.New(reason),
@@ -31,7 +32,7 @@ func (p *Provider) checkEngine(ctx context.Context) error {
 		}
 	}
 	level := slog.LevelDebug
-	if p.opts.Logger.Enabled(ctx, slog.LevelWarn) && firstToday(p.engine.Endpoint()+" "+p.server.Version, p.clock()) {
+	if p.opts.Logger.Enabled(ctx, slog.LevelWarn) && firstToday(p.engine.Endpoint()+" "+server.Version, p.clock()) {
 		level = slog.LevelWarn
 	}
 	p.opts.Logger.Log(ctx, level, reason+": it works, but lacks later fixes of its isolation", "endpoint", p.engine.Endpoint())

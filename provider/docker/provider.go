@@ -126,7 +126,6 @@ type Provider struct {
 	compose *composesdk.SDK
 	engine  *engine.Client
 	watch   *engine.Watch
-	server  engine.Server
 	sockets sockets
 
 	stateDir string // holds the sandboxes' folders; empty if there are none
@@ -218,9 +217,10 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For, guestWithin: startTimeout,
 		held: map[string]*sandbox{}, volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
-	if p.server, err = c.Engine.Connect(ctx); err == nil {
+	err = c.Engine.Connect(ctx)
+	if err == nil && opts.StrictPrereqs {
 		err = p.checkEngine(ctx)
-	} else if !c.Named && engine.IsAbsent(err) {
+	} else if err != nil && !c.Named && engine.IsAbsent(err) {
 		err = noDaemon{err}
 	}
 	if err != nil {
@@ -263,6 +263,9 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
+	if err == nil {
+		err = p.checkEngine(ctx)
+	}
 	if err == nil {
 		err = p.checkDisk(spec)
 	}

@@ -67,7 +67,7 @@ func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
 	settle := r.Speedup.Of(reapSettle)
 	for quiet := time.Now(); ; pause = min(2*pause, longReapPause) {
 		if !connected {
-			_, err = c.Engine.Connect(ctx) // negotiates the API version
+			err = c.Engine.Connect(ctx) // negotiates the API version
 			connected = err == nil
 		}
 		if connected {

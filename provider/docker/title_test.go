@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
@@ -34,7 +35,7 @@ func TestImageBuild_title(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := p.planImages(project.Sources())
+		plan, err := p.planImages(engine.Server{}, project.Sources())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -60,14 +59,8 @@ func buildKit(t *testing.T) (host string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for as, img := range map[string]pushing.Taggable{"busybox": img, "fetching": fetching} {
-		ref, err := name.NewTag(host + "/" + as)
-		if err == nil {
-			err = pushing.Push(ref, img)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for as, img := range map[string]pushing.Taggable{"busybox": img, "moving": img, "fetching": fetching} {
+		pushTo(t, host+"/"+as, img)
 	}
 	dir, err := os.MkdirTemp("", "") // short enough for a socket
 	if err != nil {
@@ -106,6 +99,18 @@ func buildKit(t *testing.T) (host string) {
 	return host
 }
 
+// pushTo has a registry give an image a name.
+func pushTo(t *testing.T, as string, img pushing.Taggable) {
+	t.Helper()
+	ref, err := name.NewTag(as)
+	if err == nil {
+		err = pushing.Push(ref, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // steps collects the steps of builds.
 type steps struct {
 	mu  sync.Mutex
@@ -128,6 +133,46 @@ func (s *steps) take() string {
 	return s.all
 }
 
+// buildProject returns a spec of a project with a service that is built. build is the inside of its section.
+func buildProject(t *testing.T, build string, files map[string]string) fumehood.Spec {
+	t.Helper()
+	c := composeFile(t, "services: {a: {image: own, command: sleep infinity, build: {context: ., "+build+"}}}\n")
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(c.Files[0]), name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fumehood.Spec{Compose: c}
+}
+
+// What BuildKit would build in another way than a Docker Engine, or from images that are not checked, is refused.
+func TestProvider_Start_buildKitRefused(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "buildctl"), []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	t.Setenv("BUILDKIT_HOST", "tcp://daemon")
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	p, archive := newProvider(t, native.Options{}), testimages.Archive(t, busybox)
+	for name, c := range map[string]struct{ build, from, want string }{
+		"cache_from":      {"cache_from: [x]", busybox, "cache_from"},
+		"extra_hosts":     {"extra_hosts: ['x:1.2.3.4']", busybox, "extra_hosts"},
+		"shm_size":        {"shm_size: 1m", busybox, "shm_size"},
+		"ulimits":         {"ulimits: {nofile: 5}", busybox, "ulimits"},
+		"pull":            {"pull: true", busybox, "pull"},
+		"other processor": {"platforms: [linux/s390x]", busybox, "the platform linux/s390x"},
+		"FROM --platform": {"", "--platform=linux/s390x " + busybox, "FROM --platform"},
+		"FROM a file":     {"", "docker-archive:" + archive, "FROM docker-archive:" + archive},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := p.Start(t.Context(), buildProject(t, c.build, map[string]string{"Dockerfile": "FROM " + c.from + "\n"}))
+			if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), c.want+" in a build with BuildKit alone") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // Without a Docker Engine, Dockerfiles are built with BuildKit.
 func TestProvider_Start_buildKit(t *testing.T) {
 	tier.Need(t, tier.All)
@@ -135,18 +180,6 @@ func TestProvider_Start_buildKit(t *testing.T) {
 	var built steps
 	cache := t.TempDir()
 	p := newProvider(t, native.Options{CacheDir: cache, Progress: built.add})
-	project := func(t *testing.T, build string, files map[string]string) fumehood.Spec {
-		t.Helper()
-		dir := t.TempDir()
-		files = maps.Clone(files)
-		files["compose.yaml"] = "services: {a: {image: own, command: sleep infinity, build: {context: ., " + build + "}}}\n"
-		for name, text := range files {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}
-	}
 	run := func(t *testing.T, spec fumehood.Spec, script string) string {
 		t.Helper()
 		r, err := start(t, p, spec).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}})
@@ -177,7 +210,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 	t.Run("options", func(t *testing.T) {
 		text := from + "ARG X\nCOPY --chown=1000 . /c\nRUN --mount=type=secret,id=s echo $X $(cat /run/secrets/s) >/x; ls /sys/class/net >/net\nFROM scratch\n"
 		text = strings.Replace(text, "busybox\n", "busybox AS first\n", 1)
-		spec := project(t, "target: first, args: {X: '1,2=3'}, network: none, no_cache: true, labels: {l: m}, secrets: [s], dockerfile: D",
+		spec := buildProject(t, "target: first, args: {X: '1,2=3'}, network: none, no_cache: true, labels: {l: m}, secrets: [s], dockerfile: D",
 			map[string]string{"D": text, ".dockerignore": "ignored\n", "ignored": "x", "kept": "x", "secret": "hidden"})
 		file := spec.Compose.Files[0]
 		f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
@@ -193,14 +226,14 @@ func TestProvider_Start_buildKit(t *testing.T) {
 	})
 	t.Run("changed context", func(t *testing.T) {
 		for _, content := range []string{"1", "2", "1"} {
-			spec := project(t, "network: none", map[string]string{"Dockerfile": from + "COPY f /f\n", "f": content})
+			spec := buildProject(t, "network: none", map[string]string{"Dockerfile": from + "COPY f /f\n", "f": content})
 			if got := run(t, spec, "cat /f"); got != content {
 				t.Errorf("got %q, want %q", got, content)
 			}
 		}
 	})
 	t.Run("at once", func(t *testing.T) {
-		spec := project(t, "network: none", map[string]string{"Dockerfile": from + "RUN sleep 1; echo once\n"})
+		spec := buildProject(t, "network: none", map[string]string{"Dockerfile": from + "RUN sleep 1; echo once\n"})
 		built.take()
 		var all sync.WaitGroup
 		for range 4 {
@@ -215,8 +248,33 @@ func TestProvider_Start_buildKit(t *testing.T) {
 			t.Errorf("got steps %q", got)
 		}
 	})
+	t.Run("moved tag", func(t *testing.T) {
+		for _, step := range []string{"1", "2"} {
+			spec := dockerfile(t, "ARG BASE="+host+"/moving\nFROM $BASE\nRUN echo "+step+" >/step\n")
+			if got := run(t, spec, "cat /step"); got != step+"\n" {
+				t.Errorf("got %q", got)
+			}
+			moved, err := name.NewTag(host + "/fetching")
+			if err != nil {
+				t.Fatal(err)
+			}
+			img, err := pushing.Image(moved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pushTo(t, host+"/moving", img)
+		}
+	})
+	t.Run("own ignore list", func(t *testing.T) {
+		spec := buildProject(t, "network: none, dockerfile: D", map[string]string{
+			"D": from + "COPY . /c\n", "D.dockerignore": "ignored\nD*\n", "ignored": "x", "kept": "x", ".dockerignore": "kept\n",
+		})
+		if got := run(t, spec, "ls -A /c"); got != ".dockerignore\ncompose.yaml\nkept\n" {
+			t.Errorf("got %q", got)
+		}
+	})
 	t.Run("prebuilt", func(t *testing.T) {
-		spec := project(t, "network: none", map[string]string{"Dockerfile": from + "RUN echo new\n"})
+		spec := buildProject(t, "network: none", map[string]string{"Dockerfile": from + "RUN echo new\n"})
 		spec.Compose.Prebuilt = true
 		if _, err := p.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrConfig) {
 			t.Error(err)
@@ -226,20 +284,15 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		build, text, want string
 		class             error
 	}{
-		"failed step":     {"", from + "RUN echo why; exit 3\n", "RUN echo why; exit 3: exit code: 3; it printed last:\n  why", fumehood.ErrConfig},
-		"bad Dockerfile":  {"target: none", from, "none", fumehood.ErrConfig},
-		"missing file":    {"", from + "COPY none /\n", "none", fumehood.ErrConfig},
-		"no such image":   {"", "FROM " + host + "/none\n", "404", fumehood.ErrConfig},
-		"remote ADD":      {"", from + "ADD http://127.0.0.1/x /\n", "is not safe", fumehood.ErrConfig},
-		"remote trigger":  {"", "FROM " + host + "/fetching\n", "is not safe", fumehood.ErrConfig},
-		"cache_from":      {"cache_from: [x]", from, "cache_from", fumehood.ErrUnsupported},
-		"extra_hosts":     {"extra_hosts: ['x:1.2.3.4']", from, "extra_hosts", fumehood.ErrUnsupported},
-		"shm_size":        {"shm_size: 1m", from, "shm_size", fumehood.ErrUnsupported},
-		"ulimits":         {"ulimits: {nofile: 5}", from, "ulimits", fumehood.ErrUnsupported},
-		"other processor": {"platforms: [linux/s390x]", from, "linux/s390x", fumehood.ErrUnsupported},
+		"failed step":    {"", from + "RUN echo why; exit 3\n", "RUN echo why; exit 3: exit code 3; it printed last:\n  why", fumehood.ErrConfig},
+		"bad Dockerfile": {"target: none", from, "none", fumehood.ErrConfig},
+		"missing file":   {"", from + "COPY none /\n", "none", fumehood.ErrConfig},
+		"no such image":  {"", "FROM " + host + "/none\n", "404", fumehood.ErrConfig},
+		"remote ADD":     {"", from + "ADD http://127.0.0.1/x /\n", "is not safe", fumehood.ErrConfig},
+		"remote trigger": {"", "FROM " + host + "/fetching\n", "is not safe", fumehood.ErrConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := p.Start(t.Context(), project(t, c.build, map[string]string{"Dockerfile": c.text}))
+			_, err := p.Start(t.Context(), buildProject(t, c.build, map[string]string{"Dockerfile": c.text}))
 			if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}

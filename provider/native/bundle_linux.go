@@ -42,7 +42,7 @@ func (s *service) ociSpec() (*specs.Spec, error) {
 		Mounts: s.ociMounts(),
 		Linux: &specs.Linux{
 			CgroupsPath: "/" + cgroupParent + "/" + cgroupName(s.sb.folder), Resources: &specs.LinuxResources{Devices: ociDevices()},
-			MaskedPaths: setup.Hidden, ReadonlyPaths: setup.Fixed, Seccomp: filter,
+			MaskedPaths: setup.Hidden, Sysctl: setup.Sysctls(false), ReadonlyPaths: setup.Fixed, Seccomp: filter,
 		},
 	}
 	for _, kind := range []specs.LinuxNamespaceType{

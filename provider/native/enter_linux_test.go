@@ -17,9 +17,9 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// A process that enters a sandbox has all rights. It must not start another program than itself there.
-func TestSandbox_join_otherProgram(t *testing.T) {
-	t.Parallel()
+// startInside starts a sandbox, for tests of what its provider has.
+func startInside(t *testing.T, image string) (*Provider, fumehood.Sandbox) {
+	t.Helper()
 	if err := Supported(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
@@ -27,17 +27,24 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testimages.Load(t, p, "fumehood-test/busybox")
+	testimages.Load(t, p, image)
 	ctx := t.Context()
 	t.Cleanup(func() {
 		if err := p.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	sb, err := p.Start(t.Context(), fumehood.Spec{Image: "fumehood-test/busybox"})
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p, sb
+}
+
+// A process that enters a sandbox has all rights. It must not start another program than itself there.
+func TestSandbox_join_otherProgram(t *testing.T) {
+	t.Parallel()
+	p, sb := startInside(t, "fumehood-test/busybox")
 	if _, err := sb.As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +81,7 @@ func TestLaunch_enterUser(t *testing.T) {
 	}
 	self := os.NewFile(uintptr(fd), "this process, whose user namespace is no other one") //nolint:gosec // not negative
 	defer self.Close()
-	p, err := launch(program, cgroup{}, &unix.SysProcAttr{}, "enter-user", nil, self)
+	p, err := launch(program, cgroup{}, capabilitySet(), &unix.SysProcAttr{}, "enter-user", nil, self)
 	if err != nil {
 		t.Fatal(err)
 	}

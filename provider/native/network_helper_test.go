@@ -136,6 +136,12 @@ func TestNetwork_kept(t *testing.T) {
 	if conn, err := opened.As("tester").Connection(t.Context()); err != nil || strings.Join(conn.Shell, " ") != "fumehood shell "+name+" --user tester" {
 		t.Errorf("%+v, %v", conn, err)
 	}
+	if err := opened.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := helperOf(t, opened); now != pid {
+		t.Errorf("after the stop process %d connects the sandbox, before it was %d", now, pid)
+	}
 }
 
 func TestNetwork_noHelper(t *testing.T) {

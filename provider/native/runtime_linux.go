@@ -146,7 +146,7 @@ func (s *service) supervise(l setup.Launch, command string, more ...string) (*pr
 	}
 	l.PIDFile = filepath.Join(pids, "pid")
 	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root.Size, command, append(more, "--pid-file", l.PIDFile, container)...)
-	p, err := launch(s.sb.guest, s.starters, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil)
+	p, err := launch(s.sb.guest, s.starters, allRights, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil) // it gives up rights itself
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,22 @@
+// Package lategc delays the first garbage collection of a program that imports it until the heap has 32 MiB instead of
+// 4. Most commands end before that. The packages of the program allocate 5 MiB when they are initialized, so that a
+// collection would otherwise run in every start. Libraries must not import it: that is the program's decision.
+package lategc
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+)
+
+// percent is the value of GOGC until the first collection: Go collects at 4 MiB times GOGC/100 at the earliest.
+const percent = 800
+
+func init() {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	before := debug.SetGCPercent(percent)
+	first := new([2]uintptr)
+	runtime.AddCleanup(first, func(before int) { debug.SetGCPercent(before) }, before)
+}
