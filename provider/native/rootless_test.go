@@ -268,55 +268,6 @@ func TestProvider_Start_rootlessCgroups(t *testing.T) {
 	asUserWith(t, rights{groups: ownedGroups}, rootlessCgroups)
 }
 
-// ownedGroups makes control groups that belong to the stranger.
-func ownedGroups(t *testing.T) (all []string) {
-	if cgroups.IsCgroup2UnifiedMode() {
-		return ownedGroup2(t)
-	}
-	for _, own := range currentGroups(t) {
-		dir, err := os.MkdirTemp(own, "fumehood-test-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = os.Remove(dir + "/fumehood") // may not have been made
-			if err := os.Remove(dir); err != nil {
-				t.Error(err)
-			}
-		})
-		files, err := filepath.Glob(dir + "/*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range append(files, dir) {
-			if err := os.Chown(f, stranger, stranger); err != nil {
-				t.Fatal(err)
-			}
-		}
-		all = append(all, dir)
-	}
-	return all
-}
-
-// currentGroups returns the control groups of this process.
-func currentGroups(t *testing.T) (all []string) {
-	if cgroups.IsCgroup2UnifiedMode() {
-		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return []string{filepath.Join(cgroupRoot, own[""])}
-	}
-	for _, controller := range []string{"memory", "pids", "cpu", "freezer"} {
-		own, err := cgroups.GetOwnCgroupPath(controller)
-		if err != nil {
-			tier.Missing(t, tier.CI, err)
-		}
-		all = append(all, own)
-	}
-	return all
-}
-
 func rootlessCgroups(t *testing.T) {
 	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})

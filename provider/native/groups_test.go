@@ -5,6 +5,7 @@ package native_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +19,55 @@ import (
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
+
+// ownedGroups makes control groups that belong to the stranger.
+func ownedGroups(t *testing.T) (all []string) {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return ownedGroup2(t)
+	}
+	for _, own := range currentGroups(t) {
+		dir, err := os.MkdirTemp(own, "fumehood-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = os.Remove(dir + "/fumehood") // may not have been made
+			if err := os.Remove(dir); err != nil {
+				t.Error(err)
+			}
+		})
+		files, err := filepath.Glob(dir + "/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range append(files, dir) {
+			if err := os.Chown(f, stranger, stranger); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, dir)
+	}
+	return all
+}
+
+// currentGroups returns the control groups of this process.
+func currentGroups(t *testing.T) (all []string) {
+	if cgroups.IsCgroup2UnifiedMode() {
+		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{filepath.Join(cgroupRoot, own[""])}
+	}
+	for _, controller := range []string{"memory", "pids", "cpu", "freezer"} {
+		own, err := cgroups.GetOwnCgroupPath(controller)
+		if err != nil {
+			tier.Missing(t, tier.CI, err)
+		}
+		all = append(all, own)
+	}
+	return all
+}
 
 // newGroup2 makes a control group of version 2 with controllers.
 func newGroup2(t *testing.T) string {
