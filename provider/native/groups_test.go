@@ -3,6 +3,7 @@
 package native_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,7 +127,7 @@ func TestProvider_Start_cgroupNamespace(t *testing.T) {
 		}
 		return
 	}
-	if err := unix.Mount("cgroup2", cgroupRoot, "cgroup2", 0, ""); err != nil {
+	if err := errors.Join(unix.Unmount(cgroupRoot, unix.MNT_DETACH), unix.Mount("cgroup2", cgroupRoot, "cgroup2", 0, "")); err != nil {
 		t.Fatal(err)
 	}
 	p := newProvider(t, native.Options{})
