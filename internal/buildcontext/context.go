@@ -1,5 +1,5 @@
 // Package buildcontext reads the inputs of image builds: contexts, their ignore lists, and Dockerfiles. It computes
-// hashes of contexts and streams them. It does not build.
+// hashes of contexts and streams them, and follows the steps of a build. It does not build.
 package buildcontext
 
 import (

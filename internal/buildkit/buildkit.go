@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 )
 
 // Client is a BuildKit daemon. It may be used concurrently.
@@ -23,7 +24,7 @@ type Client struct{ program, address string }
 // answerWithin is how long the daemon may take to answer.
 const answerWithin = 5 * time.Second
 
-// maxSaid is how much of the output of a program or a step an error quotes, in bytes.
+// maxSaid is how much of the output of a program an error quotes, in bytes.
 const maxSaid = 2 << 10
 
 // Find returns the daemon at $BUILDKIT_HOST, or else at BuildKit's default socket, of root or without root. The error is
@@ -59,7 +60,7 @@ func Find(ctx context.Context) (*Client, error) {
 type Build struct {
 	Name         string // of the image in the archive
 	Context      string // the absolute path of a folder
-	Dockerfile   string // a path in it
+	Dockerfile   string // the absolute path of a file
 	Args, Labels map[string]string
 	Target       string            // the stage; empty means the last
 	Platform     string            // "linux/arm64"; empty means the daemon's
@@ -75,10 +76,10 @@ type Build struct {
 // args returns the arguments of buildctl.
 func (b Build) args(archive string) []string {
 	args := []string{
-		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + b.Context, "--local", "dockerfile=" + b.Context,
+		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + b.Context, "--local", "dockerfile=" + filepath.Dir(b.Dockerfile),
 		"--output", fields("type=oci", "dest="+archive, "name="+b.Name, "compression=uncompressed"),
 	}
-	opts := map[string]string{"filename": b.Dockerfile}
+	opts := map[string]string{"filename": filepath.Base(b.Dockerfile)}
 	for key, value := range map[string]string{"target": b.Target, "platform": b.Platform, "force-network-mode": b.Network} {
 		if value != "" {
 			opts[key] = value
@@ -123,7 +124,7 @@ func (c *Client) Build(ctx context.Context, b Build, archive string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	t := trace{b: b, steps: map[string]*step{}}
+	t := trace{steps: buildcontext.Steps{Report: b.Progress, Mask: b.Mask}}
 	t.read(out)
 	err = cmd.Wait()
 	switch {

@@ -85,15 +85,15 @@ func TestClient_Build_args(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.Build(t.Context(), Build{
-		Name: "n:1", Context: "/c", Dockerfile: "d/f", Args: map[string]string{"A": "x,y=z"}, Labels: map[string]string{"l": "1"},
+		Name: "n:1", Context: "/c", Dockerfile: "/d/f", Args: map[string]string{"A": "x,y=z"}, Labels: map[string]string{"l": "1"},
 		Target: "t", Platform: "linux/arm64", Network: "none", NoCache: true, Secrets: map[string]string{"id,env=HOME": "/s"},
 	}, "/a,b.tar")
 	text, rerr := os.ReadFile(filepath.Join(dir, "args"))
 	if err := errors.Join(err, rerr); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(`--addr tcp://daemon build --progress rawjson --frontend dockerfile.v0 --local context=/c --local dockerfile=/c
-		--output type=oci,"dest=/a,b.tar",name=n:1,compression=uncompressed --opt build-arg:A=x,y=z --opt filename=d/f --opt force-network-mode=none
+	want := strings.Fields(`--addr tcp://daemon build --progress rawjson --frontend dockerfile.v0 --local context=/c --local dockerfile=/d
+		--output type=oci,"dest=/a,b.tar",name=n:1,compression=uncompressed --opt build-arg:A=x,y=z --opt filename=f --opt force-network-mode=none
 		--opt label:l=1 --opt no-cache= --opt platform=linux/arm64 --opt target=t --secret "id=id,env=HOME",src=/s`)
 	if got := strings.Fields(string(text)); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
@@ -114,7 +114,7 @@ func TestClient_Build_output(t *testing.T) {
 {"vertexes":[{"digest":"sha256:1","error":"context canceled"}]}
 error: failed to solve: process
 END
-exit 1`, "build image: [2/2] RUN *** x: exit code: 3; it printed last:\n  one ***\n  two", fumehood.ErrConfig},
+exit 1`, "build image: [2/2] RUN *** x: exit code 3; it printed last:\n  one ***\n  two", fumehood.ErrConfig},
 		"Dockerfile":   {"echo 'error: failed to solve: dockerfile parse error' >&2; exit 1", "build image: error: failed to solve: dockerfile parse error", fumehood.ErrConfig},
 		"no daemon":    {"echo 'error: connection refused' >&2; exit 1", "build image: buildctl: exit status 1: error: connection refused", fumehood.ErrInfrastructure},
 		"disk full":    {"echo 'error: failed to solve: no space left on device' >&2; exit 1", "build image: error: failed to solve: no space left on device", fumehood.ErrInfrastructure},

@@ -31,8 +31,8 @@ var podKeys = map[string]bool{
 const notInPod = "the native provider does not support it"
 
 // CheckPod returns an ErrUnsupported that names file, line and key of everything that services in one network namespace,
-// without an Engine and its networks, cannot honor.
-func (p *Project) CheckPod() error {
+// without an Engine and its networks, cannot honor. keep reports whether the project is to be kept.
+func (p *Project) CheckPod(keep bool) error {
 	c := &checking{Project: p}
 	var active []types.ServiceConfig
 	for _, name := range p.order {
@@ -43,6 +43,9 @@ func (p *Project) CheckPod() error {
 			c.refuse(of(&svc, "scale"), "the native provider runs one container of each service")
 		default:
 			c.podService(&svc)
+			if keep && len(svc.Ports) > 0 {
+				c.refuse(of(&svc, "ports"), "the native provider does not publish ports of kept sandboxes")
+			}
 			active = append(active, svc)
 		}
 	}
@@ -127,8 +130,8 @@ func (c *checking) podNames(svc *types.ServiceConfig) {
 // podRights refuses rights that no service has here.
 func (c *checking) podRights(svc *types.ServiceConfig) {
 	for _, name := range svc.CapAdd {
-		if !slices.Contains(capabilities, capability(name)) {
-			c.refuse(of(svc, "cap_add"), "%s: the native provider gives only %s", name, strings.Join(capabilities, ", "))
+		if !slices.Contains(serviceCapabilities, capability(name)) {
+			c.refuse(of(svc, "cap_add"), "%s: the native provider gives only %s", name, strings.Join(serviceCapabilities, ", "))
 		}
 	}
 	for _, opt := range svc.SecurityOpt {

@@ -69,11 +69,20 @@ func TestProject_CheckPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := loadPod(t, c.text).CheckPod()
+			err := loadPod(t, c.text).CheckPod(false)
 			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want an ErrUnsupported with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// The ports of a project that is to be kept are refused where they are.
+func TestProject_CheckPod_kept(t *testing.T) {
+	t.Parallel()
+	p := loadPod(t, "services:\n  main:\n    image: i\n    ports: ['80']\n")
+	if err := p.CheckPod(true); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "compose.yaml:4: services.main.ports: ") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,17 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/containerd/platforms"
 	"github.com/distribution/reference"
@@ -20,6 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
 )
 
 // Build describes the image to build; see fumehood.ImageBuild.
@@ -82,9 +80,9 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 		return "", c.translate(err, op)
 	}
 	defer res.Body.Close()
-	out := &buildOutput{report: report, mask: b.Mask}
-	if out.mask == nil {
-		out.mask = func(text string) string { return text }
+	out := &buildOutput{steps: buildcontext.Steps{Report: report, Mask: b.Mask}}
+	if b.Mask == nil {
+		out.steps.Mask = func(text string) string { return text }
 	}
 	for m, err := range messages(res.Body) {
 		if err == nil && m.Error != nil {
@@ -141,70 +139,33 @@ func period(cpus float64) int64 {
 	return cpuPeriod
 }
 
-// maxPrinted is how much of a step's output an error includes, in bytes.
-const maxPrinted = 2 << 10
-
 // buildOutput parses the builder's output: the steps, and what they print.
 type buildOutput struct {
-	report  func(step string)
-	mask    func(string) string
-	step    string // the current one: "step 2/3, RUN make"
-	printed string // the end of its output
+	steps   buildcontext.Steps
+	current string // the step of the Engine's own builder: "2/3"
 	made    struct{ ID string }
-
-	vertices map[string]*vertex // BuildKit's steps, by digest
 }
 
+// take handles a message of the Engine's own builder.
 func (o *buildOutput) take(text string) {
 	if rest, ok := strings.CutPrefix(text, "Step "); ok {
 		if at, instruction, ok := strings.Cut(rest, " : "); ok {
-			o.step, o.printed = "step "+at+", "+line(o.mask(instruction)), ""
-			if !strings.HasPrefix(instruction, "LABEL fumehood.") {
-				o.report(o.step)
-			}
+			o.current = at
+			o.steps.Step(at, "step "+at+", "+instruction, true, "")
 			return
 		}
 	}
 	if strings.HasPrefix(text, " ---> ") || strings.HasPrefix(text, "Removing intermediate container ") {
 		return // the builder's own messages
 	}
-	o.printed = lastOf(o.mask(o.printed + text))
-}
-
-// lastOf returns the end of a step's output that is kept.
-func lastOf(text string) string { return text[max(0, len(text)-maxPrinted):] }
-
-// line turns an instruction into one short line.
-func line(instruction string) string {
-	const most = 100
-	text := []rune(clean(strings.Join(strings.Fields(instruction), " ")))
-	if len(text) > most {
-		return string(text[:most]) + "..."
-	}
-	return string(text)
-}
-
-// color matches a terminal's escape sequence. The Engine puts some around output to standard error.
-var color = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
-
-// clean removes terminal escape sequences and other characters that are not printable.
-func clean(text string) string {
-	text = color.ReplaceAllString(text, "")
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, text)
+	o.steps.Print(o.current, text)
 }
 
 // buildFailure returns the error of a build that failed in a step. code is the exit code of the step's program, 0 if
 // none has run.
 func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
-	says := out.mask(clean(cause{err}.Error()))
-	if m := buildKitExit.FindStringSubmatch(says); m != nil {
-		code, _ = strconv.Atoi(m[1])
-	}
+	says := cause{err}.Error()
+	code = cmp.Or(code, buildcontext.ExitCode(says))
 	class := fumehood.ErrConfig
 	switch {
 	case ctx.Err() != nil:
@@ -214,16 +175,10 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 	case code == 0 && registryIsBusy(says): // of an image in FROM
 		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
 	}
-	if code != 0 {
-		says = fmt.Sprintf("exit code %d", code) // the Engine's message repeats the whole command
+	if out.current != "" {
+		out.steps.Step(out.current, "", true, says)
 	}
-	if out.step != "" {
-		says = out.step + ": " + says
-	}
-	if printed := strings.TrimSpace(clean(out.printed)); printed != "" {
-		says += "; it printed last:\n  " + strings.ReplaceAll(printed, "\n", "\n  ")
-	}
-	return &fumehood.Error{Op: op, Class: class, Err: errors.New(says)}
+	return &fumehood.Error{Op: op, Class: class, Err: errors.New(out.steps.Describe(says, code))}
 }
 
 // Tag returns an image's name in the short form in which the Engine lists it. A name that cannot be a tag is an

@@ -15,7 +15,8 @@
 //
 // "setup" first builds the sandbox around this process, in new namespaces, and then serves. "enter" starts another guest
 // in the namespaces of a sandbox, in the mode "join", which gives up the host's rights and serves. "enter-user" does so
-// for a sandbox in a user namespace. "runtime" lets an OCI runtime start a guest in the mode "join". See package setup.
+// for a sandbox in a user namespace. "share" starts another guest in the mode "setup", in the user and network namespaces
+// of a sandbox. "runtime" lets an OCI runtime start a guest in the mode "join". See package setup.
 //
 // "serve --no-cgroup" is for a host process that does not run in a container of its own. The counters of its control
 // group would be those of the whole machine, so they are not read. Such a guest stops only processes that it has
@@ -52,7 +53,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 		return serve(args[0], stdin, stdout, stderr)
 	case "setup", "join":
 		return setUp(args[0], stdin, stdout, stderr)
-	case "enter", "enter-user":
+	case "enter", "enter-user", "share":
 		return enter(args[1], stderr)
 	case "runtime":
 		return supervise(stdin, stderr)

@@ -19,11 +19,8 @@ func setUp(program string, stdin, stdout, stderr *os.File) int {
 
 // enter starts another guest in a sandbox, and returns its exit code.
 func enter(mode string, stderr *os.File) int {
-	join := setup.Enter
-	if mode == "enter-user" {
-		join = setup.EnterUser
-	}
-	code, err := join()
+	join := map[string]func() (int, error){"enter": setup.Enter, "enter-user": setup.EnterUser, "share": setup.Share}
+	code, err := join[mode]()
 	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: enter the sandbox: "+err.Error()+"\n")
 		return 1

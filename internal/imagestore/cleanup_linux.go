@@ -48,22 +48,26 @@ func (i *Image) Keep(ctx context.Context, folder string) error {
 // maxFolder bounds the path of a folder, in bytes.
 const maxFolder = 4096
 
-// Cleanup removes all images that are not in use, the layers that no other image has, and what killed processes left.
-// An image is in use while a process has it open, or while it is kept for a folder. With dryRun nothing is removed. The
-// results are complete even if there is an error.
+// Cleanup removes all images that are not in use, the layers that no other image has, and what Sweep removes. An image
+// is in use while a process has it open, or while it is kept for a folder. With dryRun nothing is removed. The results
+// are complete even if there is an error.
 func (s *Store) Cleanup(ctx context.Context, dryRun bool) ([]Removed, error) {
-	name := "gone-" + rand.Text()
-	c := &cleaner{s: s, dryRun: dryRun, gone: s.path(unfinished, name), used: map[string]bool{}, layers: map[string]bool{}, refs: map[string][]string{}}
-	err := s.locked(layerLock+name, func() error {
-		err := c.decide(ctx)
-		for n, path := range c.paths {
-			if r := &c.removed[n]; r.Kind != KindImage {
-				r.Size = size(path)
-			}
-		}
-		return errors.Join(err, s.removeAll(ctx, c.gone))
+	c := &cleaner{s: s, dryRun: dryRun, used: map[string]bool{}, layers: map[string]bool{}, refs: map[string][]string{}}
+	return c.run(ctx, []step{
+		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layer}, {unfinished, c.leftover},
 	})
-	return c.removed, s.translate(ctx, "clean up image store", err)
+}
+
+// Sweep removes what killed processes left unfinished. The results are complete even if there is an error.
+func (s *Store) Sweep(ctx context.Context) ([]Removed, error) {
+	c := &cleaner{s: s}
+	return c.run(ctx, []step{{unfinished, c.leftover}})
+}
+
+// step is a step of a cleanup: a folder of the store, and what is done with each entry.
+type step struct {
+	folder string
+	visit  func(name string) error
 }
 
 // cleaner is the state of a cleanup.
@@ -78,33 +82,32 @@ type cleaner struct {
 	paths   []string // of what is removed
 }
 
-// decide moves everything that is not needed into the folder of what is removed. All others wait meanwhile.
-func (c *cleaner) decide(ctx context.Context) error {
+// run moves everything that is not needed into a folder, and removes that.
+func (c *cleaner) run(ctx context.Context, steps []step) ([]Removed, error) {
+	name := "gone-" + rand.Text()
+	c.gone = c.s.path(unfinished, name)
+	err := c.s.locked(layerLock+name, func() error {
+		err := c.decide(ctx, steps)
+		for n, path := range c.paths {
+			if r := &c.removed[n]; r.Kind != KindImage {
+				r.Size = size(path)
+			}
+		}
+		return errors.Join(err, c.s.removeAll(ctx, c.gone))
+	})
+	return c.removed, c.s.translate(ctx, "clean up image store", err)
+}
+
+// decide moves what is not needed. All others wait meanwhile.
+func (c *cleaner) decide(ctx context.Context, steps []step) error {
 	release, err := c.s.lock(ctx, storeLock, false)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if !c.dryRun {
-		if err := os.Mkdir(c.gone, 0o700); err != nil {
-			return err
-		}
-	}
-	for _, step := range []struct {
-		folder string
-		visit  func(name string) error
-	}{
-		{keptDir, c.kept},
-		{refsDir, c.ref},
-		{imagesDir, c.image},
-		{refsDir, c.danglingRef},
-		{layersDir, c.layerOf(layersDir)},
-		{oldLayers, c.layerOf(oldLayers)},
-		{unfinished, c.leftover},
-		{locksDir, c.lock},
-	} {
+	for _, step := range steps {
 		entries, err := os.ReadDir(c.s.path(step.folder, ""))
-		if err != nil && (step.folder != oldLayers || !errors.Is(err, fs.ErrNotExist)) {
+		if err != nil {
 			return err
 		}
 		for _, e := range entries {
@@ -123,7 +126,7 @@ func (c *cleaner) decide(ctx context.Context) error {
 func (c *cleaner) remove(r Removed, path string) error {
 	if !c.dryRun {
 		aside := filepath.Join(c.gone, strconv.Itoa(len(c.paths)))
-		if err := os.Rename(path, aside); err != nil {
+		if err := errors.Join(os.MkdirAll(c.gone, 0o700), os.Rename(path, aside)); err != nil {
 			return err
 		}
 		path = aside
@@ -194,14 +197,11 @@ func (c *cleaner) danglingRef(key string) error {
 	return c.unlink(c.s.path(refsDir, key))
 }
 
-// layerOf returns a function that removes a layer of a folder which no image has.
-func (c *cleaner) layerOf(folder string) func(hex string) error {
-	return func(hex string) error {
-		if c.layers[hex] {
-			return nil
-		}
-		return c.remove(Removed{Kind: KindLayer, ID: "sha256:" + hex}, c.s.path(folder, hex))
+func (c *cleaner) layer(hex string) error {
+	if c.layers[hex] {
+		return nil
 	}
+	return c.remove(Removed{Kind: KindLayer, ID: "sha256:" + hex}, c.s.path(layersDir, hex))
 }
 
 // leftover removes what a killed process did not finish. The lock of a layer or cleanup that goes on is taken, and
@@ -214,14 +214,6 @@ func (c *cleaner) leftover(name string) error {
 		}
 		return c.remove(Removed{Kind: KindUnfinished, ID: name}, path)
 	})
-}
-
-// lock removes the file of a lock that nobody has.
-func (c *cleaner) lock(name string) error {
-	if c.dryRun {
-		return nil
-	}
-	return c.s.locked(filepath.Join(locksDir, name), func() error { return nil })
 }
 
 // size returns the bytes in all regular files of a tree, which may change meanwhile.

@@ -21,6 +21,7 @@ type Image struct {
 	Ref    string    // the reference as given
 	Config v1.Config // how it is run: user, variables, working directory ...
 	Layers []string  // absolute paths of the unpacked layers, the lowest first, without duplicates
+	Pinned string    // of Pull: the name with a digest, by which the registry has the same image whatever tags move
 	s      *Store
 	once   sync.Once
 	free   func()
@@ -42,7 +43,7 @@ func errMissing() error {
 // Find returns an image of the store. It reads files that the reference names, but never unpacks anything, and asks
 // neither the Engine nor a registry. If the image or a layer is missing, the error matches ErrMissing and ErrConfig.
 func (s *Store) Find(ctx context.Context, ref string) (*Image, error) {
-	img, err := s.get(ctx, ref, false)
+	img, err := s.get(ctx, ref, anySource, false)
 	if err == nil && img == nil {
 		err = errMissing()
 	}
@@ -56,15 +57,27 @@ func (s *Store) Find(ctx context.Context, ref string) (*Image, error) {
 // from the Engine is compared with the Engine's once per Store, and fetched again if it has changed. The image of a
 // docker-daemon reference is compared at each call. An ID that the store does not have is looked up in the Engine.
 func (s *Store) Get(ctx context.Context, ref string) (*Image, error) {
-	img, err := s.get(ctx, ref, true)
+	img, err := s.get(ctx, ref, anySource, true)
 	return img, s.translate(ctx, "get image "+ref, err)
 }
 
+// Pull is Get for the image that a name has in its registry, whatever the Engine or a file has under the name.
+func (s *Store) Pull(ctx context.Context, name string) (*Image, error) {
+	img, err := s.get(ctx, name, fromRegistry, true)
+	return img, s.translate(ctx, "pull image "+name, err)
+}
+
 // get returns an image, or nil if the store lacks it and may not fetch it.
-func (s *Store) get(ctx context.Context, ref string, fetch bool) (*Image, error) {
+func (s *Store) get(ctx context.Context, ref string, from source, fetch bool) (*Image, error) {
 	r, err := parse(ref)
 	if err != nil {
 		return nil, err
+	}
+	if from == fromRegistry {
+		if r.source != anySource {
+			return nil, badRef(ref, errors.New("not the name of an image in a registry"))
+		}
+		r.source = from
 	}
 	if r.path != "" {
 		found, err := s.files(ctx, r)
@@ -109,10 +122,11 @@ func (s *Store) add(ctx context.Context, r reference, found *contents) (*Image, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.writeRecord(ctx, r.key(), record{Ref: r.full, ID: found.id(), Engine: found.engine}); err != nil {
+	if err := s.writeRecord(ctx, r.key(), record{Ref: r.full, ID: found.id(), Engine: found.engine, Pinned: found.pinned}); err != nil {
 		return nil, errors.Join(err, img.Close())
 	}
 	s.compared.Store(r.key(), true)
+	img.Pinned = found.pinned
 	return img, nil
 }
 
@@ -134,11 +148,18 @@ func (s *Store) named(ctx context.Context, r reference, compare bool) (*Image, e
 		}
 		s.compared.Store(r.key(), true)
 	}
-	return s.hold(ctx, r, rec.ID)
+	img, err := s.hold(ctx, r, rec.ID)
+	if img != nil {
+		img.Pinned = rec.Pinned
+	}
+	return img, err
 }
 
 // fetch finds the contents of a name outside of the store.
 func (s *Store) fetch(ctx context.Context, r reference) (*contents, error) {
+	if r.source == fromRegistry {
+		return s.pull(ctx, r)
+	}
 	id, err := s.engineID(ctx, r)
 	if err != nil {
 		return nil, err

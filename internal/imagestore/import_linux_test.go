@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -129,39 +130,36 @@ func TestStore_Import_rejected(t *testing.T) {
 	}
 }
 
-// A layer of an older version is unpacked again, and removed by a cleanup.
-func TestStore_oldLayers(t *testing.T) {
+// Pull returns the registry's image, whatever a file has under the name and wherever the tag moves.
+func TestStore_Pull(t *testing.T) {
 	noEngine(t)
-	s, b := newStore(t), build(t, layerOf(t, file("f", "1")))
-	archive := b.saveAs(t, []string{"test"})
-	if _, err := s.Import(t.Context(), archive); err != nil {
+	s, other, b := newStore(t), build(t, layerOf(t, file("f", "1"))), sample(t)
+	name := serve(t, nil) + "/x:1"
+	push(t, name, b.image(t))
+	if _, err := s.Import(t.Context(), other.saveAs(t, []string{name})); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(s.path(layersDir, ""), s.path(oldLayers, "")); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(s.dir, Options{})
+	manifest, err := b.image(t).Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if img, err := s.Find(t.Context(), "test:latest"); err == nil {
-		t.Errorf("got %v", img.Layers)
+	for range 2 { // from the registry, from the store
+		img, err := s.Pull(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := strings.TrimSuffix(name, ":1") + "@" + manifest.String(); img.ID != b.id() || img.Pinned != want {
+			t.Errorf("got %s %s, want %s %s", img.ID, img.Pinned, b.id(), want)
+		}
+		img.Close()
+		push(t, name, other.image(t))
 	}
-	if _, err := s.Import(t.Context(), archive); err != nil {
-		t.Fatal(err)
+	if img := get(t, s, name); img.ID != other.id() || img.Pinned != "" {
+		t.Errorf("got %s %s", img.ID, img.Pinned)
 	}
-	img, err := s.Find(t.Context(), "test:latest")
-	if err != nil {
-		t.Fatal(err)
+	for _, ref := range []string{b.save(t), b.id(), "docker-daemon:x"} {
+		if _, err := s.Pull(t.Context(), ref); !errors.Is(err, fumehood.ErrConfig) {
+			t.Errorf("%s: %v", ref, err)
+		}
 	}
-	if got, err := os.ReadFile(filepath.Join(img.Layers[0], "f")); string(got) != "1" {
-		t.Errorf("%q, %v", got, err)
-	}
-	if err := img.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Cleanup(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
-	left(t, s, oldLayers)
 }

@@ -19,8 +19,9 @@ type source string
 
 // The sources, which are also the prefixes of references.
 const (
-	anySource     source = ""   // a name: the store, the Engine, a registry
-	byID          source = "id" // the store, the Engine
+	anySource     source = ""         // a name: the store, the Engine, a registry
+	fromRegistry  source = "registry" // a name: the store, a registry
+	byID          source = "id"       // the store, the Engine
 	dockerArchive source = "docker-archive"
 	ociArchive    source = "oci-archive"
 	ociLayout     source = "oci"
@@ -87,6 +88,7 @@ type record struct {
 	Ref    string  // the name with registry and tag, or an id of the Engine
 	ID     v1.Hash // of the image
 	Engine string  `json:",omitempty"` // the image's id in the Engine that it was read from
+	Pinned string  `json:",omitempty"` // of a registry: the name with the digest of its manifest or index
 }
 
 // maxRecord is the maximum size of a record, in bytes.

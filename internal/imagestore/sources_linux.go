@@ -23,6 +23,7 @@ type contents struct {
 	config []byte
 	layers []blob       // the lowest first
 	engine string       // the image's id in the Engine; empty for other sources
+	pinned string       // the name in the registry with the digest; empty for other sources
 	close  func() error // nothing was written
 }
 
@@ -187,7 +188,7 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 	if err != nil {
 		return nil, err
 	}
-	get := func(ctx context.Context, ref name.Reference) ([]byte, error) {
+	get := func(ctx context.Context, ref name.Reference) (*remote.Descriptor, error) {
 		found, err := puller.Get(ctx, ref) // checks the digest, if ref has one
 		if err != nil {
 			return nil, err
@@ -195,11 +196,15 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 		if len(found.Manifest) > maxManifest {
 			return nil, tooLarge("its manifest has", maxManifest)
 		}
-		return found.Manifest, nil
+		return found, nil
 	}
 	from := blobs{tries: layerTries}
 	from.manifest = func(ctx context.Context, d v1.Descriptor) ([]byte, error) {
-		return get(ctx, repo.Digest(d.Digest.String()))
+		found, err := get(ctx, repo.Digest(d.Digest.String()))
+		if err != nil {
+			return nil, err
+		}
+		return found.Manifest, nil
 	}
 	from.open = func(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 		layer, err := puller.Layer(ctx, repo.Digest(d.Digest.String()))
@@ -209,9 +214,14 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 		content, err := layer.Compressed()
 		return content, pullFailure(ctx, repo.RegistryStr(), err)
 	}
-	manifest, err := get(ctx, r.name)
+	top, err := get(ctx, r.name)
 	if err != nil {
 		return nil, err
 	}
-	return from.resolve(ctx, manifest, 0)
+	found, err := from.resolve(ctx, top.Manifest, 0)
+	if err != nil {
+		return nil, err
+	}
+	found.pinned = repo.Digest(top.Digest.String()).String()
+	return found, nil
 }

@@ -2,18 +2,20 @@
 // once, verified by its digest, and is then a lower layer for overlayfs: whiteouts are devices 0/0, and opaque folders
 // have the attribute trusted.overlay.opaque.
 //
-// Several processes may use a store at once, and each may be killed at any time. Locks are locks of files (flock), which
-// end with their process:
-//   - lock, shared, while an object is looked up or recorded, and exclusive while Cleanup decides; always for a short time;
-//   - locks/ref-KEY, exclusive, while the image of a name is fetched;
-//   - locks/layer-HEX, exclusive, while a layer is unpacked;
-//   - locks/image-HEX, shared, while an Image is open.
+// Several processes may use a store at once, and each may be killed at any time. A lock is a range of one byte in the
+// file "lock", at a hash of the lock's name. The kernel releases it when its process ends:
+//   - store, shared, while an object is looked up or recorded, and exclusive while Cleanup decides; always for a short time;
+//   - ref-KEY, exclusive, while the image of a name is fetched;
+//   - layer-HEX, exclusive, while a layer is unpacked;
+//   - image-HEX, shared, while an Image is open.
 //
 // An image is recorded, and its lock taken, before its layers are unpacked. So Cleanup removes no layer that is needed.
 package imagestore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -22,10 +24,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -66,12 +68,10 @@ type Store struct {
 // The folders of a store.
 const (
 	layersDir  = "layers-2" // HEX of the layer's uncompressed digest: the unpacked layer. The number changes with its form
-	oldLayers  = "layers"   // those of older versions, which Cleanup removes
 	imagesDir  = "images"   // HEX of the config's digest: the config
 	refsDir    = "refs"     // KEY of a reference: its record
 	keptDir    = "kept"     // HEX of the config's digest and of a folder's path: the path
-	locksDir   = "locks"
-	unfinished = "tmp" // HEX of a layer that is unpacked; files until they are complete; what is removed
+	unfinished = "tmp"      // HEX of a layer that is unpacked; files until they are complete; what is removed
 )
 
 // Open opens the store in a folder, and creates the folder if it does not exist. Only its owner may enter it, because
@@ -82,7 +82,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
-	for _, d := range []string{"", layersDir, imagesDir, refsDir, keptDir, locksDir, unfinished} {
+	for _, d := range []string{"", layersDir, imagesDir, refsDir, keptDir, unfinished} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
 			hint := "set HOME or XDG_CACHE_HOME to a folder of this user"
 			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: hint}
@@ -154,10 +154,10 @@ func (s *Store) Folder(ctx context.Context, name string) (dir string, release fu
 
 // The locks, or the beginnings of their names.
 const (
-	storeLock = "lock"
-	refLock   = locksDir + "/ref-"
-	layerLock = locksDir + "/layer-"
-	imageLock = locksDir + "/image-"
+	storeLock = "store"
+	refLock   = "ref-"
+	layerLock = "layer-"
+	imageLock = "image-"
 )
 
 // lockPoll is how often a process checks whether another one has released a lock.
@@ -166,40 +166,46 @@ const lockPoll = 10 * time.Millisecond
 // lock waits for a lock.
 func (s *Store) lock(ctx context.Context, name string, shared bool) (release func(), err error) {
 	for {
-		l := flock.New(s.path("", name))
-		try := l.TryLockContext
-		if shared {
-			try = l.TryRLockContext
+		if release, err := s.tryLock(name, shared); release != nil || err != nil {
+			return release, err
 		}
-		if _, err := try(ctx, lockPoll); err != nil {
-			return nil, err
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(lockPoll):
 		}
-		release = func() { _ = l.Unlock() }
-		if current(l) {
-			return release, nil
-		}
-		release()
 	}
 }
 
-// locked calls f with an exclusive lock, and removes the lock's file. It does not call f if others have the lock.
+// tryLock takes a lock. It returns nil if others have it.
+func (s *Store) tryLock(name string, shared bool) (release func(), err error) {
+	f, err := os.OpenFile(s.path("", "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(name))
+	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(binary.BigEndian.Uint64(sum[:]) >> 1), Len: 1} //nolint:gosec // 63 bits
+	if shared {
+		at.Type = unix.F_RDLCK
+	}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at); err != nil {
+		if errors.Is(err, unix.EAGAIN) {
+			return nil, f.Close()
+		}
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), f.Close())
+	}
+	return func() {
+		at.Type = unix.F_UNLCK // a child that this process is starting may have the file open for a moment
+		_ = errors.Join(unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at), f.Close())
+	}, nil
+}
+
+// locked calls f with an exclusive lock. It does not call f if others have the lock.
 func (s *Store) locked(name string, f func() error) error {
-	l := flock.New(s.path("", name))
-	if ok, err := l.TryLock(); err != nil || !ok {
+	release, err := s.tryLock(name, false)
+	if release == nil {
 		return err
 	}
-	if !current(l) { // others have the new one, or will
-		return l.Unlock()
-	}
-	return errors.Join(f(), os.Remove(l.Path()), l.Unlock())
-}
-
-// current reports whether the file of a lock still has its name.
-func current(l *flock.Flock) bool {
-	has, err := l.Stat()
-	if err != nil {
-		return false
-	}
-	named, err := os.Lstat(l.Path())
-	return err == nil && os.SameFile(has, named)
+	defer release()
+	return f()
 }

@@ -149,40 +149,47 @@ func (t Tmpfs) attach() error {
 	return nil
 }
 
-// Volumes makes file systems in memory, one for each of sizes, which are in bytes. Of each it returns as many mounts as
-// counts says, which are not attached to any path. The last mount keeps the file system. The calling thread must end
-// afterwards. Folder is any folder of the host.
-func Volumes(folder string, sizes []int64, counts []int) (all [][]*os.File, err error) {
-	defer func() {
-		if err != nil {
-			for _, f := range slices.Concat(all...) {
-				_ = f.Close() // nothing was written
-			}
+// takeVolumes returns the mounts of r.Volumes, and the other mounts of those that the host has sent. If this process makes
+// the volumes, it also sets r.shared. The mounts of this process must be private.
+func (r *Root) takeVolumes(passed []mount) (others, volumes []mount, err error) {
+	n := len(passed) - len(r.Volumes)
+	if len(r.Sizes) > 0 {
+		var all []mount
+		if all, err = r.makeVolumes(); err != nil {
+			return nil, nil, err
 		}
-	}()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return nil, os.NewSyscallError("unshare", err)
+		others, volumes, r.shared = passed, all[:len(r.Volumes)], all[len(r.Volumes):]
+	} else {
+		others, volumes = passed[:n], passed[n:]
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, os.NewSyscallError("mount", err)
+	for i, v := range r.Volumes {
+		if !v.Writable { // before the image's files are seen, whose links could lead to it
+			err = errors.Join(err, volumes[i].restrictOne(unix.MOUNT_ATTR_RDONLY))
+		}
 	}
-	all = make([][]*os.File, len(sizes))
-	for i, size := range sizes {
+	return others, volumes, err
+}
+
+// makeVolumes makes file systems in memory. It returns the mounts r.Shares, which are not attached to any path.
+func (r *Root) makeVolumes() ([]mount, error) {
+	all := make([]mount, len(r.Shares))
+	for n, size := range r.Sizes {
 		m, err := newFS("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, fmt.Sprintf("size=%d", size), "mode=0755")
 		if err != nil {
-			return all, err
+			return nil, err
 		}
-		err = m.attach(folder) // only an attached mount can be cloned
+		err = m.attach(r.Scratch) // only an attached mount can be cloned
 		m.close()
-		if err != nil {
-			return all, err
-		}
-		for range counts[i] {
-			c, err := clone(folder)
-			if err != nil {
-				return all, err
+		for i, of := range r.Shares {
+			if of == n && err == nil {
+				all[i], err = clone(r.Scratch)
 			}
-			all[i] = append(all[i], os.NewFile(uintptr(c.fd), "volume")) //nolint:gosec // not negative
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Unmount(r.Scratch, unix.MNT_DETACH); err != nil {
+			return nil, os.NewSyscallError("unmount", err)
 		}
 	}
 	return all, nil

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -22,14 +21,7 @@ func TestRoot_copyLayers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		tier.Missing(t, tier.CI, errors.New("mounts take root"))
 	}
-	const inside = "FUMEHOOD_TEST_MOUNT_NAMESPACE"
-	if os.Getenv(inside) == "" {
-		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-			t.Errorf("%v: %s", err, out)
-		}
+	if !tier.Inside(t, syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}) {
 		return
 	}
 	dir := t.TempDir()

@@ -10,7 +10,29 @@ import (
 )
 
 // passes returns the number of mounts that the host sends.
-func (r Root) passes() int {
+func (r Root) passes() (n int) {
+	if len(r.Sizes) == 0 {
+		n = len(r.Volumes)
+	}
+	if r.Passed {
+		n += r.files()
+	}
+	if r.OnDisk {
+		n++
+	}
+	return n
+}
+
+// takeDisk takes the mount of the writable layer out of those that the host has sent.
+func (r *Root) takeDisk(passed []mount) (others []mount) {
+	if r.OnDisk {
+		r.disk, passed = passed[0], passed[1:]
+	}
+	return passed
+}
+
+// files returns the number of mounts that Pass sends.
+func (r Root) files() int {
 	n := len(r.Layers) + 1 + len(r.Mounts)
 	if r.Sockets != "" {
 		n++
@@ -20,8 +42,8 @@ func (r Root) passes() int {
 
 // unpack returns what the host has sent, in the order of Pass.
 func (r Root) unpack(passed []mount) (s sources, err error) {
-	if len(passed) != r.passes() {
-		return s, fmt.Errorf("%d mounts received, want %d", len(passed), r.passes())
+	if len(passed) != r.files() {
+		return s, fmt.Errorf("%d mounts received, want %d", len(passed), r.files())
 	}
 	n := len(r.Layers)
 	s.layers, s.guest, passed = passed[:n:n], passed[n], passed[n+1:]
@@ -101,7 +123,7 @@ func (m mount) mapIDs(userns int) error {
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// receiveMounts receives n mounts, which Pass has sent.
+// receiveMounts receives n mounts of the host.
 func receiveMounts(conn *os.File, n int) (all []mount, _ error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -119,6 +141,26 @@ func receiveMounts(conn *os.File, n int) (all []mount, _ error) {
 		all = append(all, mount{"of the host", fd})
 	}
 	return all, nil
+}
+
+// sendMounts sends mounts, each one with one byte, and closes them.
+func sendMounts(conn *os.File, all []mount) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		var serr error
+		err := raw.Write(func(socket uintptr) bool {
+			serr = unix.Sendmsg(int(socket), []byte{0}, unix.UnixRights(m.fd), nil, unix.MSG_NOSIGNAL)
+			return !errors.Is(serr, unix.EAGAIN)
+		})
+		m.close()
+		if err := errors.Join(err, serr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // receiveFD receives one descriptor with one byte.

@@ -32,17 +32,9 @@ func Run(conn *os.File) error {
 		return err
 	}
 	var keep []int
-	if c.Root != nil && c.Root.OnDisk {
-		keep = append(keep, DiskFD)
-	}
 	if c.Held {
-		keep = append(keep, c.held())
-		unix.CloseOnExec(c.held())
-	}
-	if c.Root != nil {
-		for i := range c.Root.Volumes {
-			keep = append(keep, c.volume(i))
-		}
+		keep = append(keep, heldFD)
+		unix.CloseOnExec(heldFD)
 	}
 	if err := closeInherited(keep...); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
@@ -55,15 +47,19 @@ func Run(conn *os.File) error {
 		return errors.Join(err, Send(conn, Reply{Step: "protect this process", Error: err.Error()}))
 	}
 	var passed []mount
-	if c.Root != nil && c.Root.Passed {
+	if c.Root != nil {
 		var err error
 		if passed, err = receiveMounts(conn, c.Root.passes()); err != nil {
 			return err
 		}
 	}
 	step, err := c.build(passed)
-	if err == nil {
-		return Send(conn, Reply{Copied: c.Root != nil && c.Root.copied})
+	switch {
+	case err != nil:
+	case c.Root == nil:
+		return Send(conn, Reply{})
+	default:
+		return errors.Join(Send(conn, Reply{Copied: c.Root.copied}), sendMounts(conn, c.Root.shared))
 	}
 	return errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 }
@@ -74,22 +70,6 @@ func FaultOf(err error) Fault {
 		return f.fault
 	}
 	return ""
-}
-
-// held returns the descriptor of Config.Held, which follows that of the disk.
-func (c Config) held() int {
-	if c.Root != nil && c.Root.OnDisk {
-		return DiskFD + 1
-	}
-	return DiskFD
-}
-
-// volume returns the descriptor of a volume.
-func (c Config) volume(i int) int {
-	if c.Held {
-		i++
-	}
-	return c.held() + i
 }
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
@@ -177,14 +157,13 @@ func (c Config) buildRoot(passed []mount) (step string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
 	}
-	s, err := r.open(passed)
-	for i, v := range r.Volumes {
-		m := mount{"a volume", c.volume(i)}
-		s.volumes = append(s.volumes, m)
-		if !v.Writable { // before the image's files are seen, whose links could lead to it
-			err = errors.Join(err, m.restrictOne(unix.MOUNT_ATTR_RDONLY))
-		}
+	passed = r.takeDisk(passed)
+	passed, volumes, err := c.Root.takeVolumes(passed)
+	if err != nil {
+		return "make volumes", err
 	}
+	s, err := r.open(passed)
+	s.volumes = volumes
 	defer s.close()
 	if err != nil {
 		return "open what is mounted", err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -71,16 +72,16 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	if d.Platforms {
 		return "", noBuild("FROM --platform")
 	}
-	bases, caches := map[string]string{}, d.Caches
+	bases, pinned, caches := map[string]string{}, map[string]string{}, d.Caches
 	for _, ref := range d.Bases {
 		if imagestore.IsFile(ref) {
 			return "", noBuild("FROM " + ref)
 		}
-		img, err := b.p.store.Get(ctx, ref) // BuildKit fetches it once more
+		img, err := b.p.store.Pull(ctx, ref) // BuildKit fetches it once more, by its digest
 		if err != nil {
 			return "", err
 		}
-		bases[ref], caches = img.ID, caches || len(img.Config.OnBuild) > 0
+		bases[ref], pinned[ref], caches = img.ID, img.Pinned, caches || len(img.Config.OnBuild) > 0
 		if err := errors.Join(b.allowed(s, buildcontext.CheckTriggers(ref, img.Config.OnBuild)), img.Close()); err != nil {
 			return "", err
 		}
@@ -114,6 +115,9 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	defer func() { err = errors.Join(err, release()) }()
 	if id, err := find(); err == nil { // another call has built it
 		return id, nil
+	}
+	if d.Text, err = d.Renamed(pinned); err != nil {
+		return "", &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
 	return b.build(ctx, s, d, tree, name, folder)
 }
@@ -162,7 +166,8 @@ func (b *buildKit) allowed(s compose.Source, unsafe error) error {
 // build builds an image under a name, in an empty folder, and returns its ID.
 func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *buildcontext.Tree, name, folder string) (string, error) {
 	build := buildkit.Build{
-		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: d.Path, Labels: s.Build.Labels,
+		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: filepath.Join(folder, "dockerfile", "Dockerfile"),
+		Labels: s.Build.Labels,
 		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache,
 		Args: map[string]string{buildcontext.ScopeArg: buildcontext.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
 		Mask: func(text string) string { return compose.Mask(s.HostEnv, text) },
@@ -188,15 +193,21 @@ func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Docker
 		defer f.Close()
 		build.Secrets[secret.ID] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 	}
-	if err := os.Mkdir(build.Context, 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(build.Context, 0o700), os.Mkdir(filepath.Dir(build.Dockerfile), 0o700)); err != nil {
 		return "", err
 	}
-	added := ""
-	if d.Added {
-		added = d.Text
-	}
 	unpack := archive.Whole(func(content io.Reader) error { return archive.UnpackInto(content, build.Context) })
-	if err := buildcontext.Send(ctx, d.Path, added, []*buildcontext.Tree{tree}, unpack); err != nil {
+	if err := buildcontext.Send(ctx, "", "", []*buildcontext.Tree{tree}, unpack); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(build.Dockerfile, []byte(d.Text), 0o600); err != nil {
+		return "", err
+	}
+	ignored, err := buildcontext.ReadDockerfile(build.Context, d.Path+".dockerignore") // which BuildKit reads beside the Dockerfile
+	if err == nil {
+		err = os.WriteFile(build.Dockerfile+".dockerignore", []byte(ignored), 0o600)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
 	file := filepath.Join(folder, "image.tar")

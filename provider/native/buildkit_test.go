@@ -59,14 +59,8 @@ func buildKit(t *testing.T) (host string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for as, img := range map[string]pushing.Taggable{"busybox": img, "fetching": fetching} {
-		ref, err := name.NewTag(host + "/" + as)
-		if err == nil {
-			err = pushing.Push(ref, img)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for as, img := range map[string]pushing.Taggable{"busybox": img, "moving": img, "fetching": fetching} {
+		pushTo(t, host+"/"+as, img)
 	}
 	dir, err := os.MkdirTemp("", "") // short enough for a socket
 	if err != nil {
@@ -103,6 +97,18 @@ func buildKit(t *testing.T) (host string) {
 		return exec.CommandContext(t.Context(), "buildctl", "debug", "workers").Run() == nil
 	})
 	return host
+}
+
+// pushTo has a registry give an image a name.
+func pushTo(t *testing.T, as string, img pushing.Taggable) {
+	t.Helper()
+	ref, err := name.NewTag(as)
+	if err == nil {
+		err = pushing.Push(ref, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // steps collects the steps of builds.
@@ -242,6 +248,31 @@ func TestProvider_Start_buildKit(t *testing.T) {
 			t.Errorf("got steps %q", got)
 		}
 	})
+	t.Run("moved tag", func(t *testing.T) {
+		for _, step := range []string{"1", "2"} {
+			spec := dockerfile(t, "ARG BASE="+host+"/moving\nFROM $BASE\nRUN echo "+step+" >/step\n")
+			if got := run(t, spec, "cat /step"); got != step+"\n" {
+				t.Errorf("got %q", got)
+			}
+			moved, err := name.NewTag(host + "/fetching")
+			if err != nil {
+				t.Fatal(err)
+			}
+			img, err := pushing.Image(moved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pushTo(t, host+"/moving", img)
+		}
+	})
+	t.Run("own ignore list", func(t *testing.T) {
+		spec := buildProject(t, "network: none, dockerfile: D", map[string]string{
+			"D": from + "COPY . /c\n", "D.dockerignore": "ignored\nD*\n", "ignored": "x", "kept": "x", ".dockerignore": "kept\n",
+		})
+		if got := run(t, spec, "ls -A /c"); got != ".dockerignore\ncompose.yaml\nkept\n" {
+			t.Errorf("got %q", got)
+		}
+	})
 	t.Run("prebuilt", func(t *testing.T) {
 		spec := buildProject(t, "network: none", map[string]string{"Dockerfile": from + "RUN echo new\n"})
 		spec.Compose.Prebuilt = true
@@ -253,7 +284,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		build, text, want string
 		class             error
 	}{
-		"failed step":    {"", from + "RUN echo why; exit 3\n", "RUN echo why; exit 3: exit code: 3; it printed last:\n  why", fumehood.ErrConfig},
+		"failed step":    {"", from + "RUN echo why; exit 3\n", "RUN echo why; exit 3: exit code 3; it printed last:\n  why", fumehood.ErrConfig},
 		"bad Dockerfile": {"target: none", from, "none", fumehood.ErrConfig},
 		"missing file":   {"", from + "COPY none /\n", "none", fumehood.ErrConfig},
 		"no such image":  {"", "FROM " + host + "/none\n", "404", fumehood.ErrConfig},

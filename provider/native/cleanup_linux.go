@@ -61,22 +61,29 @@ func removeUnkept(ctx context.Context, folder string) error {
 	return remove(ctx, folder)
 }
 
-// Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options. With opts.Caches it also removes the
-// images that no sandbox uses.
+// Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options, and what
+// dead processes left unfinished in the image store. With opts.Caches it also removes the images that no sandbox uses.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	all, err := sweep.Folders(ctx, p.stateDir, opts, remove)
 	if err != nil && all == nil {
 		return nil, err
 	}
+	var swept []imagestore.Removed
+	if !opts.DryRun && len(opts.Names) == 0 {
+		var serr error
+		swept, serr = p.store.Sweep(ctx)
+		err = errors.Join(err, serr)
+	}
 	removed, cerr := p.store.Cleanup(ctx, opts.DryRun || !opts.Caches)
-	for _, r := range removed {
+	for _, r := range append(swept, removed...) {
 		l := provider.Leftover{
 			Kind: string(r.Kind), Name: strings.Join(append([]string{r.ID}, r.Refs...), " "), Cache: true,
-			Remove: opts.Caches, Reason: "a cache that nothing uses", Removed: opts.Caches && !opts.DryRun,
+			Remove: opts.Caches, Reason: "a cache that nothing uses",
 		}
 		if r.Kind == imagestore.KindUnfinished {
-			l.Reason = "unfinished by a process that has ended"
+			l.Remove, l.Reason = opts.Caches || len(opts.Names) == 0, "unfinished by a process that has ended"
 		}
+		l.Removed = l.Remove && !opts.DryRun
 		all = append(all, l)
 	}
 	return all, errors.Join(err, cerr)
@@ -110,7 +117,9 @@ func (p *Provider) attend(ctx context.Context) {
 	s.stop, s.swept = stop, make(chan struct{})
 	go func() {
 		defer close(s.swept)
-		if _, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, removeUnkept); err != nil && sweeping.Err() == nil {
+		_, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, removeUnkept)
+		_, serr := p.store.Sweep(sweeping)
+		if err = errors.Join(err, serr); err != nil && sweeping.Err() == nil {
 			p.log.Warn("not everything that ended processes left can be removed; `fumehood cleanup` retries", "error", err)
 		}
 	}()

@@ -36,7 +36,7 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 			rec.Hide(env)
 		}
 	}
-	if err := loaded.CheckPod(); err != nil {
+	if err := loaded.CheckPod(spec.Keep); err != nil {
 		return nil, err
 	}
 	j := &project{loaded, p, spec, loaded.Sources()}
@@ -44,9 +44,6 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 		if s.Build == nil && imagestore.IsFile(s.Image) { // files under test could name any file of the user
 			return nil, j.Unsupported(s.Service, "it names a file of the host: load that with `fumehood image load`, and use the image's name", "image")
 		}
-	}
-	if len(j.sources) > 1 && p.inUserNamespace() {
-		return nil, j.Unsupported(j.sources[1].Service, "in a user namespace the native provider runs one service")
 	}
 	return j, nil
 }
@@ -119,9 +116,6 @@ func (j *project) units(ctx context.Context) ([]unit, error) {
 		u := units[m.Name]
 		u.spec, u.member = m.Spec, &members[i]
 		all = append(all, u)
-		if m.Program != nil && j.spec.Keep && err == nil {
-			err = j.Unsupported(m.Name, "the native provider keeps only services that wait for commands, such as `sleep infinity`", "command")
-		}
 	}
 	if err != nil {
 		return all, err

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
@@ -26,14 +26,7 @@ func TestProvider_Start_copies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts take root")
 	}
-	const inside = "FUMEHOOD_TEST_MOUNT_NAMESPACE"
-	if os.Getenv(inside) == "" {
-		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-			t.Errorf("%v: %s", err, out)
-		}
+	if !tier.Inside(t, syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}) {
 		return
 	}
 	dir := t.TempDir()

@@ -81,7 +81,7 @@ func TestLaunch_enterUser(t *testing.T) {
 	}
 	self := os.NewFile(uintptr(fd), "this process, whose user namespace is no other one") //nolint:gosec // not negative
 	defer self.Close()
-	p, err := launch(program, cgroup{}, &unix.SysProcAttr{}, "enter-user", nil, self)
+	p, err := launch(program, cgroup{}, capabilitySet(), &unix.SysProcAttr{}, "enter-user", nil, self)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,13 +18,14 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// firstFile is the file, in the folder of a sandbox without root, that identifies its first process. Without control
-// groups nothing else finds the processes of a sandbox whose owner was killed while it was being kept.
-const firstFile = "first"
+// firstFile is the prefix of the file, in the folder of a sandbox without root, that identifies the first process of a
+// service. Without control groups nothing else finds the processes of a sandbox whose owner was killed while it was being
+// kept.
+const firstFile = "first-"
 
 // prepareFirst gives the first process its subordinate ids and writes the file, before the process does anything.
 func (s *service) prepareFirst(ctx context.Context) error {
-	if ids := s.sb.p.ids; ids != nil {
+	if ids := s.sb.p.ids; ids != nil && s == s.sb.services[0] {
 		if err := ids.assign(ctx, s.init.pid); err != nil {
 			return fmt.Errorf("map subordinate ids: %w", err)
 		}
@@ -35,16 +37,27 @@ func (s *service) prepareFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return owner.WriteFile(filepath.Join(s.sb.folder, firstFile), []byte(id.String()))
+	return owner.WriteFile(filepath.Join(s.sb.folder, firstFile+s.info.Name), []byte(id.String()))
 }
 
-// endFirst kills the first process of the sandbox with a folder, if it was recorded, and waits until everything in its
-// PID namespace has ended.
+// endFirst kills the first processes of the sandbox with a folder that were recorded, and waits until everything in their
+// PID namespaces has ended.
 func endFirst(ctx context.Context, folder string) error {
-	text, err := os.ReadFile(filepath.Join(folder, firstFile))
+	all, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	for _, f := range all {
+		if err == nil && strings.HasPrefix(f.Name(), firstFile) {
+			err = endRecorded(ctx, filepath.Join(folder, f.Name()))
+		}
+	}
+	return err
+}
+
+// endRecorded is endFirst for one file.
+func endRecorded(ctx context.Context, file string) error {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}

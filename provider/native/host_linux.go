@@ -5,7 +5,6 @@ package native
 import (
 	"context"
 	"errors"
-	"syscall"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -78,10 +77,8 @@ func (h host) Death(context.Context) guests.Death {
 		return guests.Death{}
 	}
 	killed, how := h.init.fate()
-	if h.oci != nil { // the end of any process of gVisor's ends the sandbox
-		killed = h.oci.gvisor || h.init.cmd.ProcessState.ExitCode() == 128+int(syscall.SIGKILL)
-	}
-	if killed && h.kills() > h.before && !h.isClosed() {
+	if (killed || h.oci != nil && h.oci.gvisor) && // the end of any of gVisor's processes ends the sandbox
+		h.kills() > h.before && !h.isClosed() {
 		return guests.Death{OutOfMemory: true, Err: &fumehood.Error{
 			Class: fumehood.ErrBroken, Err: errors.New("the sandbox has ended: the out-of-memory killer killed its first process"),
 			Hint: "use less memory, or raise the limit",

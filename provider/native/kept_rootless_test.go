@@ -37,7 +37,7 @@ func TestProvider_killed_rootless(t *testing.T) {
 	t.Parallel()
 	needNetwork(t)
 	withIDs(t, func(t *testing.T) {
-		killOwners(t, native.Options{}, tier.Pick(t, 8, 16, 160), []string{"disk", "frozen", "project"})
+		killOwners(t, native.Options{}, tier.Pick(t, 8, 16, 160), []string{"disk", "frozen"})
 	})
 }
 

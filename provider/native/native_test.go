@@ -85,6 +85,7 @@ func TestProvider_Promises(t *testing.T) {
 		{opened + "debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}, tier.CI, native.Options{}},
 		{"busybox root", fumehood.Spec{Image: busybox}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{}},
 		{"compose project busybox root", fumehood.Spec{Compose: composeFile(t, twoPrograms)}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.All, native.Options{}},
+		{"compose project busybox user namespace", fumehood.Spec{Compose: composeFile(t, twoPrograms)}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.All, native.Options{UserNamespace: true}},
 		{"static user", fumehood.Spec{Image: static, User: "1000", Dir: "/home"}, conformance.Users{UID: 2000, GID: 0}, tier.CI, native.Options{}},
 		{"debian user namespace", fumehood.Spec{Image: debian}, conformance.Users{Name: "tester", UID: 1000, GID: 1000}, tier.CI, native.Options{UserNamespace: true}},
 	} {

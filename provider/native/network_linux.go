@@ -175,7 +175,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		n.cmd.Args = append(n.cmd.Args, "--netns-type=path", "/proc/self/fd/3")
 	}
 	n.cmd.Args = append(n.cmd.Args, interfaceName)
-	err = startIn(group, n.cmd, true, before)
+	err = startIn(group, n.cmd, capabilitySet(), before)
 	_ = theirs.Close()
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)

@@ -68,8 +68,13 @@ func in(t *testing.T, sb fumehood.Sandbox, service, script string) string {
 
 func TestPod_Start(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t, native.Options{})
-	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, shop)})
+	startPod(t, newProvider(t, native.Options{}), "7")
+}
+
+// startPod starts shop, whose database is of a user, and looks at what its services share. It returns the sandbox.
+func startPod(t *testing.T, p *native.Provider, user string) fumehood.Sandbox {
+	t.Helper()
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, strings.Replace(shop, `"7"`, `"`+user+`"`, 1))})
 	var names []string
 	for _, s := range sb.Info().Services {
 		names = append(names, s.Name)
@@ -81,14 +86,17 @@ func TestPod_Start(t *testing.T) {
 		"order":              {"web", "cat /data/order", "migrate hello\nweb"},
 		"page":               {"default", "wget -qO- http://web:8080/", "shop"},
 		"page by host name":  {"db", "wget -qO- http://shop:8080/", "shop"},
-		"user":               {"db", "id -u", "7"},
+		"user":               {"db", "id -u", user},
 		"own processes":      {"default", "ps | grep -c '[h]ttpd'", "0"},
 		"own files":          {"default", "ls -d /www /data 2>/dev/null", ""},
 		"own shared memory":  {"default", "touch /dev/shm/x; ls /dev/shm", "x"},
 		"other's memory":     {"web", "ls /dev/shm", ""},
 		"one network":        {"migrate", "readlink /proc/self/ns/net", in(t, sb, "db", "readlink /proc/self/ns/net")},
 		"own host names":     {"web", "hostname; grep -c database /etc/hosts", "shop\n1"},
-		"group is read-only": {"web", "mkdir /sys/fs/cgroup/pids/x 2>/dev/null || mkdir /sys/fs/cgroup/x 2>&1 | grep -o Read-only", "Read-only"},
+		"own user":           {"web", "readlink /proc/self/ns/user", in(t, sb, "default", "readlink /proc/self/ns/user")},
+		"own PIDs":           {"web", "ls -d /proc/[0-9]* | grep -c . | awk '{print ($1 < 9)}'", "1"},
+		"network of sysfs":   {"web", "ls /sys/class/net", in(t, sb, "default", "ls /sys/class/net")},
+		"group is read-only": {"web", "mkdir /sys/fs/cgroup/pids/x 2>/dev/null || mkdir /sys/fs/cgroup/x 2>/dev/null || echo denied", "denied"},
 	} {
 		if got := in(t, sb, c.service, c.script); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -109,11 +117,15 @@ func TestPod_Start(t *testing.T) {
 	if err := errors.Join(err, rerr); err != nil || !strings.HasSuffix(string(page), "\r\n\r\nshop\n") {
 		t.Errorf("forwarded: %q, %v", page, err)
 	}
+	if os.Geteuid() != 0 {
+		return sb
+	}
 	if thaw, err := sb.Freeze(t.Context()); err != nil {
 		t.Error(err)
 	} else if err := thaw(t.Context()); err != nil {
 		t.Error(err)
 	}
+	return sb
 }
 
 func TestPod_Start_failing(t *testing.T) {
@@ -161,7 +173,11 @@ func TestPod_Start_failing(t *testing.T) {
 
 func TestPod_settings(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t, native.Options{})
+	podSettings(t, newProvider(t, native.Options{}))
+}
+
+func podSettings(t *testing.T, p *native.Provider) {
+	t.Helper()
 	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, `
 services:
   default:
@@ -177,7 +193,7 @@ services:
     volumes: ["shared:/a:ro", "own:/own", "/anonymous", {type: tmpfs, target: /t, tmpfs: {size: 2m}}]
   two: {image: `+busybox+`, command: sleep infinity, volumes: ["shared:/b", "own2:/bin"]}
   crash: {image: `+busybox+`, command: [sh, -c, "echo x >> /count; exit 1"], restart: always}
-  gone: {image: `+busybox+`, command: [sh, -c, "sleep 1000 & exit 0"]}
+  gone: {image: `+busybox+`, command: [sh, -c, "sleep 1000 & exit 0"], cap_drop: [CHOWN]}
   failing: {image: `+busybox+`, command: 'false'}
 volumes: {shared: {}, own: {}, own2: {}}
 secrets: {key: {file: compose.yaml}}
@@ -186,15 +202,16 @@ secrets: {key: {file: compose.yaml}}
 		t.Errorf("in two: %q", got)
 	}
 	for script, want := range map[string]string{
-		"cat /a/f; touch /a/x 2>&1":            "hello\ntouch: /a/x: Read-only file system",
-		"touch /x 2>&1":                        "touch: /x: Read-only file system",
-		"touch /own/x /anonymous/x /t/x":       "",
-		"df -m /dev/shm | awk 'END{print $2}'": "1",
-		"df -m /run | awk 'END{print $2}'":     "1",
-		"stat -c %a /run":                      "711",
-		"df -m /t | awk 'END{print $2}'":       "2",
-		"grep -w peer /etc/hosts | cut -f1":    "10.1.2.3",
-		"touch /t/y; chown 1 /t/y 2>&1":        "chown: /t/y: Operation not permitted",
+		"cat /a/f; touch /a/x 2>&1":                  "hello\ntouch: /a/x: Read-only file system",
+		"touch /x 2>&1":                              "touch: /x: Read-only file system",
+		"touch /own/x /anonymous/x /t/x":             "",
+		"df -m /dev/shm | awk 'END{print $2}'":       "1",
+		"df -m /run | awk 'END{print $2}'":           "1",
+		"stat -c %a /run":                            "711",
+		"df -m /t | awk 'END{print $2}'":             "2",
+		"grep -w peer /etc/hosts | cut -f1":          "10.1.2.3",
+		"> /t/y; chown 1 /t/y 2>&-; stat -c %u /t/y": "0",
+		"stat -c %u /a /t":                           "0\n0",
 
 		"grep -c shm_size /run/secrets/key; echo > /run/secrets/key": "1\nsh: can't create /run/secrets/key: Read-only file system",
 	} {
@@ -203,6 +220,10 @@ secrets: {key: {file: compose.yaml}}
 		}
 	}
 	conformance.Eventually(t, "the program is started again", func() bool { return in(t, sb, "crash", "wc -l < /count") > "1" })
+	// As under Docker: those of commands, AUDIT_WRITE and SYS_CHROOT.
+	if got := in(t, sb, "gone", "grep CapEff /proc/self/status; chroot / echo changed 2>&1"); got != "CapEff:\t00000000200404fa\nchanged" {
+		t.Errorf("rights of a program: %q", got)
+	}
 	if got := in(t, sb, "gone", "ps | grep -c '[s]leep 1000'"); got != "0" {
 		t.Errorf("%s processes of a program that has ended", got)
 	}
@@ -211,8 +232,19 @@ secrets: {key: {file: compose.yaml}}
 // TestPod_Open opens a kept project of several services in which nothing but guests runs.
 func TestPod_Open(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t, native.Options{})
+	openPod(t, newProvider(t, native.Options{}))
+}
+
+func openPod(t *testing.T, p *native.Provider) {
+	t.Helper()
 	kept := keep(t, p, fumehood.Spec{Compose: composeFile(t, twoWaiting)})
+	opened, err := p.Open(t.Context(), kept.Info().Name)
+	if err == nil {
+		err = errors.Join(opened.Stop(t.Context()), opened.Close(t.Context()))
+	}
+	if err := errors.Join(err, kept.Check(t.Context())); err != nil {
+		t.Errorf("after another stop: %v", err)
+	}
 	network := in(t, kept, "other", "readlink /proc/self/ns/net")
 	sb := again(t, p, kept)
 	if got := in(t, sb, "other", "hostname; grep -c default /etc/hosts"); got != "other\n1" {
@@ -227,10 +259,6 @@ func TestPod_Open(t *testing.T) {
 	}
 	if err := sb.Stop(t.Context()); err != nil {
 		t.Error(err)
-	}
-	_, err = p.Start(t.Context(), fumehood.Spec{Name: "programs", Keep: true, Compose: composeFile(t, shop)})
-	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "services.db.command: ") {
-		t.Errorf("kept programs: %v", err)
 	}
 }
 
@@ -275,17 +303,65 @@ func TestPod_canceled(t *testing.T) {
 	}
 }
 
-// TestPod_userNamespace starts a project of one service in a user namespace. Several are refused.
+// Services in user namespaces, with and without root, are as they are for root.
 func TestPod_userNamespace(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, native.Options{UserNamespace: true})
-	text := "services:\n  web:\n    image: " + busybox + "\n    command: httpd -f -p 8080 -h /etc\n    volumes: ['vol:/v']\nvolumes: {vol: {}}\n"
-	if got := run(t, start(t, p, fumehood.Spec{Compose: composeFile(t, text)}), "touch /v/x; wget -qO- http://web:8080/hostname"); got != "web" {
-		t.Errorf("got %q", got)
+	startPod(t, p, "7")
+	podSettings(t, p)
+	openPod(t, p)
+	podUsers(t, p)
+}
+
+// podUsers checks that services share volumes as users, and the network.
+func podUsers(t *testing.T, p *native.Provider) {
+	t.Helper()
+	needNetwork(t)
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, `
+x-fumehood: {egress: internet}
+services:
+  default: {image: `+busybox+`, command: sleep infinity, user: tester, volumes: ["vol:/home/tester"]}
+  other: {image: `+busybox+`, command: sleep infinity, user: tester, volumes: ["vol:/home/tester"]}
+volumes: {vol: {}}
+`)})
+	for _, c := range []struct{ service, script, want string }{
+		{"other", "echo hello > ~/f", ""},
+		{"default", "cat ~/f; stat -c %U ~ ~/f", "hello\ntester\ntester"},
+		{"other", "ip address show dev eth0 | grep -o 'inet [^ ]*'; cat /etc/resolv.conf", "inet 10.201.0.100/24\nnameserver 10.201.0.3"},
+	} {
+		if got := in(t, sb, c.service, c.script); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
+		}
 	}
-	_, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, shop)})
-	if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "in a user namespace the native provider runs one service") {
-		t.Errorf("several: %v", err)
+}
+
+func TestPod_rootless(t *testing.T) {
+	t.Parallel()
+	asUser(t, func(t *testing.T) { podWithoutRoot(t, "0") })
+}
+
+func TestPod_subordinate(t *testing.T) {
+	t.Parallel()
+	withIDs(t, func(t *testing.T) { podWithoutRoot(t, "7") })
+}
+
+func podWithoutRoot(t *testing.T, user string) {
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache"), AllowUnenforcedLimits: true})
+	startPod(t, p, user)
+	podSettings(t, p)
+	openPod(t, p)
+	if user != "0" {
+		podUsers(t, p)
+		return
+	}
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, strings.Replace(twoWaiting, "sleep infinity}\n  other: {", "sleep infinity}\n  other: {mem_limit: 64m, ", 1))})
+	other, err := sb.Lookup("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := other.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "200000000", "/dev/zero"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.OutOfMemory {
+		t.Errorf("%v, %+v", err, res)
 	}
 }
 

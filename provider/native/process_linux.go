@@ -4,8 +4,10 @@ package native
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -33,6 +35,8 @@ type process struct {
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
 	copied       bool          // it has copied the image's layers
+	disk         *os.File      // the mount of the writable layer that it needs, if that is not in memory
+	volumes      []*os.File    // mounts of volumes that it needs, or has made for other services
 }
 
 // complaint is how many bytes of a guest's standard error output are kept.
@@ -45,8 +49,8 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | un
 const modeRuntime = "runtime"
 
 // launch starts the guest's program in a mode and in a control group. Its standard input and output are a socket. It
-// has no variables of this process and no descriptors but more. before is called as by startIn; it may be nil.
-func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode string, before func() error, more ...*os.File) (*process, error) {
+// has no variables of this process and no descriptors but more, and later at most the capabilities in rights. before is called as by startIn; it may be nil.
+func launch(program string, group cgroup, rights uint64, attributes *syscall.SysProcAttr, mode string, before func() error, more ...*os.File) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -71,7 +75,7 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
 		WaitDelay: time.Second, // descendants that survive may keep standard error open
 	}
-	if err := startIn(group, p.cmd, mode != modeRuntime, before); err != nil { // a runtime needs all rights, and gives them up itself
+	if err := startIn(group, p.cmd, rights, before); err != nil {
 		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
 			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
 		}
@@ -88,9 +92,13 @@ func launch(program string, group cgroup, attributes *syscall.SysProcAttr, mode 
 	return p, nil
 }
 
-// startIn starts a command in a control group, confined without what setup.ConfineThread gives up. It does so in a thread
-// of its own, to which all of that belongs. Before that, the thread calls before, unless it is nil.
-func startIn(group cgroup, cmd *exec.Cmd, confined bool, before func() error) error {
+// allRights are all capabilities.
+const allRights = ^uint64(0)
+
+// startIn starts a command in a control group, without what setup.ConfineThread gives up, unless it may have all
+// capabilities. It does so in a thread of its own, to which all of that belongs. Before that, the thread calls before,
+// unless it is nil.
+func startIn(group cgroup, cmd *exec.Cmd, rights uint64, before func() error) error {
 	return inThread(func() error {
 		if before != nil {
 			if err := before(); err != nil {
@@ -101,8 +109,8 @@ func startIn(group cgroup, cmd *exec.Cmd, confined bool, before func() error) er
 		if err != nil {
 			return err
 		}
-		if confined {
-			err = setup.ConfineThread(capabilitySet())
+		if rights != allRights {
+			err = setup.ConfineThread(rights)
 		}
 		if err == nil && cmd.SysProcAttr.UidMappings != nil {
 			err = reachProgram(cmd)
@@ -129,23 +137,71 @@ func inThread(f func() error) error {
 	return <-done
 }
 
+// launchShared is launch for the first process of a service, in the mode "setup", whose user and network namespaces are those
+// of another service's first process. What this process starts waits for it, and exits with its code.
+func launchShared(program string, group cgroup, rights uint64, first *process) (*process, error) {
+	starter, err := launch(program, group, rights, &syscall.SysProcAttr{}, "share", nil, first.pidfd)
+	if err != nil {
+		return nil, err
+	}
+	starter.AcceptFiles()
+	var id [4]byte
+	err = starter.SetDeadline(time.Now().Add(startWithin))
+	if err == nil {
+		_, err = io.ReadFull(starter, id[:])
+	}
+	fd := starter.TakeFile()
+	if err == nil && fd < 0 {
+		err = errors.New("it has sent no pidfd")
+	}
+	if err = errors.Join(err, starter.SetDeadline(time.Time{})); err != nil {
+		if starter.endsWithin(time.Second) { // by itself, with a reason
+			err = fmt.Errorf("%w%s", err, said(starter.stderr))
+		}
+		return nil, errors.Join(err, starter.kill())
+	}
+	p := &process{
+		Socket: starter.Socket, cmd: starter.cmd, stderr: starter.stderr, ended: make(chan struct{}),
+		pid: int(binary.BigEndian.Uint32(id[:])), pidfd: os.NewFile(uintptr(fd), "sandbox"), //nolint:gosec // not negative
+	}
+	go func() {
+		defer close(p.ended)
+		<-starter.ended // normally last, but Stop kills it
+		_ = wire.Control(p.pidfd, func(fd int) error {
+			for {
+				_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1) //nolint:gosec // a descriptor has 31 bits
+				if !errors.Is(err, unix.EINTR) {
+					return err
+				}
+			}
+		})
+	}()
+	return p, nil
+}
+
 // configure sends the guest its Config and waits for the answer.
 func (p *process) configure(ctx context.Context, c setup.Config) error {
 	stop := context.AfterFunc(ctx, func() {
-		_ = p.cmd.Process.Kill()
+		p.signal()
 		_ = p.Close() // a stopped descendant may have the other end
 	})
 	defer stop()
 	var reply setup.Reply
 	passing := c.Root != nil && c.Root.Passed
 	if passing { // it may not do it for itself
-		if err := setup.ShareMemory(strconv.Itoa(p.cmd.Process.Pid)); err != nil {
+		if err := setup.ShareMemory(strconv.Itoa(p.pid)); err != nil {
 			return err
 		}
 	}
 	err := setup.Send(p, c)
+	if err == nil && c.Root != nil && c.Root.OnDisk {
+		err = p.sendFiles(p.disk)
+	}
 	if err == nil && passing {
 		err = p.pass(*c.Root)
+	}
+	if err == nil {
+		err = p.sendFiles(p.volumes...)
 	}
 	ours, failed := errors.AsType[*fumehood.Error](err)
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) { // a guest that fails may have answered already
@@ -154,7 +210,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	switch {
 	case err == nil && reply.Step == "":
 		p.copied = reply.Copied
-		return nil
+		return p.receiveVolumes(c)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case failed:
@@ -162,11 +218,41 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
 		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
 	case err != nil:
-		_ = p.cmd.Process.Kill()
+		p.signal()
 		<-p.ended
 		return fmt.Errorf("answer of the guest: %w%s", err, said(p.stderr))
 	}
 	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
+}
+
+// sendFiles sends descriptors, each with a byte.
+func (p *process) sendFiles(files ...*os.File) error {
+	for _, f := range files {
+		if err := p.WriteFile([]byte{0}, int(f.Fd())); err != nil { //nolint:gosec // a descriptor
+			return err
+		}
+	}
+	return nil
+}
+
+// receiveVolumes receives the mounts that a first process has made for other services.
+func (p *process) receiveVolumes(c setup.Config) error {
+	if c.Root == nil || len(c.Root.Sizes) == 0 {
+		return nil
+	}
+	p.AcceptFiles()
+	for range len(c.Root.Shares) - len(c.Root.Volumes) {
+		var one [1]byte
+		if _, err := io.ReadFull(p, one[:]); err != nil {
+			return fmt.Errorf("receive volumes: %w", err)
+		}
+		fd := p.TakeFile()
+		if fd < 0 {
+			return errors.New("receive volumes: no descriptor")
+		}
+		p.volumes = append(p.volumes, os.NewFile(uintptr(fd), "volume")) //nolint:gosec // not negative
+	}
+	return nil
 }
 
 func classOf(f setup.Fault) error {
@@ -230,14 +316,23 @@ func (p *process) endsWithin(d time.Duration) bool {
 	}
 }
 
+// signal sends SIGKILL to the process, which may have ended.
+func (p *process) signal() {
+	if p.pidfd == nil {
+		_ = p.cmd.Process.Kill()
+		return
+	}
+	_ = wire.Control(p.pidfd, func(fd int) error { return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) })
+}
+
 // kill kills the process and waits for its end, and for that of everything in its PID namespace.
 func (p *process) kill() error {
-	_ = p.cmd.Process.Kill() // has ended
+	p.signal()
 	if !p.endsWithin(endWithin) {
-		return fmt.Errorf("process %d has not ended %v after SIGKILL", p.cmd.Process.Pid, endWithin)
+		return fmt.Errorf("process %d has not ended %v after SIGKILL", p.pid, endWithin)
 	}
-	if p.pidfd != nil {
-		_ = p.pidfd.Close() // nothing was written
+	for _, f := range append(p.volumes, p.pidfd) {
+		_ = f.Close() // nothing was written; there may be none
 	}
 	_ = p.Close() // the client may have closed it
 	return nil
@@ -250,7 +345,8 @@ func (p *process) fate() (killed bool, how string) {
 		return true, ""
 	}
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	return status.Signaled() && status.Signal() == syscall.SIGKILL, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
+	killed = status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == 128+int(syscall.SIGKILL) // the latter of launchShared, and of a runtime
+	return killed, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
 }
 
 // endWithin bounds the wait for the end of a killed process.

@@ -34,9 +34,11 @@ type Provider struct {
 	cacheDir string
 	guest    func() (string, error) // installs the guest's program once, and returns its path
 	store    *imagestore.Store
-	ids      *subordinate           // nil if sandboxes have one user, or this process is root
-	filter   []byte                 // of system calls; nil allows all
-	profile  func() (string, error) // reads the seccomp profile for a runtime
+	ids      *subordinate // nil if sandboxes have one user, or this process is root
+	filter   []byte       // of system calls; nil allows all
+	// programFilter compiles the filter for services with programCapabilities.
+	programFilter func() ([]byte, error)
+	profile       func() (string, error) // reads the seccomp profile for a runtime
 
 	presence  presence
 	unlimited sync.Once // logs that limits are not enforced
@@ -140,6 +142,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		}
 		images = p.ids.storeName()
 	}
+	p.programFilter = sync.OnceValues(func() ([]byte, error) { return p.compileFilter(programCapabilities) })
 	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
 	if p.store, err = imagestore.Open(filepath.Join(cache, images), stored); err != nil {
 		return nil, err
@@ -226,9 +229,9 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case spec.Limits.Disk == fumehood.NoLimit:
 		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
-	case p.inUserNamespace() && onDisk(spec.Limits.WithDefaults()):
-		what = "give a sandbox in a user namespace a disk that is not in memory"
-		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or use no user namespace"
+	case rootless() && onDisk(spec.Limits.WithDefaults()):
+		what = "give a sandbox a disk that is not in memory without root"
+		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or run as root"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err
@@ -361,12 +364,13 @@ func (sb *sandbox) build(ctx context.Context, units []unit) (err error) {
 			return err
 		}
 	}
-	if err := sb.makeVolumes(); err != nil {
-		return err
-	}
-	for _, s := range sb.services { // the first one makes the network namespace
+	sb.planVolumes()
+	for i, s := range sb.services { // the first one makes what all share
 		if err := s.build(ctx); err != nil {
 			return sb.inService(ctx, s, err)
+		}
+		if i == 0 {
+			sb.spread()
 		}
 	}
 	if err := sb.startMain(ctx, units[0].spec); err != nil {

@@ -323,15 +323,26 @@ func TestProvider_Promises_rootless(t *testing.T) {
 }
 
 func rootlessPromises(t *testing.T) {
+	promisesOfOneUser(t, "native busybox rootless", false)
+}
+
+func TestProvider_Promises_rootlessPod(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	asUser(t, func(t *testing.T) { promisesOfOneUser(t, "native compose project busybox rootless", true) })
+}
+
+// promisesOfOneUser checks the promises for sandboxes, or for projects, whose only user is root.
+func promisesOfOneUser(t *testing.T, column string, project bool) {
 	exceptions := oneUser()
 	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
 	promisesWithoutRoot(t, conformance.Harness{
-		Column: "native busybox rootless", Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
-	}, busybox)
+		Column: column, Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
+	}, busybox, project)
 }
 
-// promisesWithoutRoot checks the promises for sandboxes of an image.
-func promisesWithoutRoot(t *testing.T, h conformance.Harness, image string) {
+// promisesWithoutRoot checks the promises for sandboxes of an image, or for projects of busybox.
+func promisesWithoutRoot(t *testing.T, h conformance.Harness, image string, project bool) {
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)
@@ -348,8 +359,14 @@ func promisesWithoutRoot(t *testing.T, h conformance.Harness, image string) {
 		return sb
 	}
 	h.Probe = "/probe"
-	h.Start = func(t *testing.T) fumehood.Sandbox { return probed(t, start(t, p, fumehood.Spec{Image: image})) }
-	h.StartKept = func(t *testing.T) fumehood.Sandbox { return probed(t, keep(t, p, fumehood.Spec{Image: image})) }
+	spec := func(t *testing.T, text string) fumehood.Spec {
+		if project {
+			return fumehood.Spec{Compose: composeFile(t, text)}
+		}
+		return fumehood.Spec{Image: image}
+	}
+	h.Start = func(t *testing.T) fumehood.Sandbox { return probed(t, start(t, p, spec(t, twoPrograms))) }
+	h.StartKept = func(t *testing.T) fumehood.Sandbox { return probed(t, keep(t, p, spec(t, twoWaiting))) }
 	conformance.Run(t, h)
 }
 

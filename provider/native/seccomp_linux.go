@@ -4,7 +4,9 @@ package native
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +23,13 @@ var capabilities = map[string]int{
 	"CAP_SETGID": unix.CAP_SETGID, "CAP_SETUID": unix.CAP_SETUID,
 }
 
+// programCapabilities are those that root can have in a service with a program of its own.
+var programCapabilities = func() map[string]int {
+	all := maps.Clone(capabilities)
+	all["CAP_AUDIT_WRITE"], all["CAP_SYS_CHROOT"] = unix.CAP_AUDIT_WRITE, unix.CAP_SYS_CHROOT
+	return all
+}()
+
 // capabilitySet returns capabilities as one bit for each.
 func capabilitySet() (set uint64) {
 	for _, n := range capabilities {
@@ -29,13 +38,26 @@ func capabilitySet() (set uint64) {
 	return set
 }
 
-// seccomp returns the filter of system calls that the options ask for, and logs a weaker one than Fumehood's.
+// seccomp returns the filter of system calls that the options ask for, for sandboxes without programCapabilities, and logs a
+// weaker one than Fumehood's.
 func (p *Provider) seccomp() ([]byte, error) {
 	switch p.opts.Seccomp {
 	case "":
 		return filter.Default(runtime.GOARCH)
 	case seccomp.Unconfined:
 		p.log.Warn("unsafe, allowed: the sandboxes' system calls are not filtered", "seccomp", p.opts.Seccomp)
+		return nil, nil
+	}
+	program, err := p.compileFilter(capabilities)
+	if err == nil {
+		p.log.Warn("the sandboxes have another seccomp profile than Fumehood's, which may allow more", "seccomp", p.opts.Seccomp)
+	}
+	return program, err
+}
+
+// compileFilter compiles the seccomp profile of the options for processes with capabilities.
+func (p *Provider) compileFilter(capabilities map[string]int) ([]byte, error) {
+	if p.opts.Seccomp == seccomp.Unconfined {
 		return nil, nil
 	}
 	profile, err := seccomp.Load(p.opts.Seccomp)
@@ -46,12 +68,7 @@ func (p *Provider) seccomp() ([]byte, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: "read the kernel's version", Class: fumehood.ErrInfrastructure, Err: err}
 	}
-	p.log.Warn("the sandboxes have another seccomp profile than Fumehood's, which may allow more", "seccomp", p.opts.Seccomp)
-	var names []string
-	for name := range capabilities {
-		names = append(names, name)
-	}
-	return filter.Compile(profile, runtime.GOARCH, names, kernel)
+	return filter.Compile(profile, runtime.GOARCH, slices.Collect(maps.Keys(capabilities)), kernel)
 }
 
 // kernelVersion returns the version of the running kernel.

@@ -34,12 +34,13 @@ type service struct {
 	config setup.Config // as of the first process
 	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
+	runs   bool         // its own program was started
 	image  *imagestore.Image
 	main   *program    // of a project; nil for others
 	oci    *ociRuntime // starts the guests; nil for none
 	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
 	starters cgroup
-	volumes  []*os.File // mounts for config.Root.Volumes, until it is started
+	volumes  []*os.File // mounts for config.Root.Volumes that another service has made, until it is started
 
 	init     *process
 	guests   *guests.Manager
@@ -69,12 +70,6 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
-	if s.oci != nil && onDisk(limits) {
-		return nil, &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: errors.New("a sandbox of a container runtime cannot have a disk limit of this size"),
-			Hint: "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime",
-		}
-	}
 	if s.oci != nil {
 		if s.starters, err = openCgroup(sb.folder, startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
@@ -83,9 +78,9 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	s.describe(spec, limits, u.mounts)
 	s.manageGuests()
 	if u.member != nil {
-		s.adopt(*u.member, limits)
+		err = s.adopt(*u.member, limits)
 	}
-	return s, nil
+	return s, err
 }
 
 // manageGuests makes what needs the service's guests.
@@ -132,6 +127,10 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		}
 	}
 	s.info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	s.info.Disk, s.info.DiskOn = s.config.Root.Size, "tmpfs"
+	if s.config.Root.OnDisk {
+		s.info.DiskOn = "ext4"
+	}
 	if s.oci != nil {
 		s.info.Runtime = s.oci.name
 	}
@@ -155,16 +154,10 @@ func (s *service) Files(user string) provider.FileBackend { return s.guests.File
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
-	attributes := &unix.SysProcAttr{Cloneflags: namespaces}
-	if s.sb.p.inUserNamespace() {
-		s.sb.p.mapIDs(attributes, s.sb.folder)
-	} else if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
-		return err
-	}
-	var before func() error
-	if first := s.sb.services[0]; s != first {
-		attributes.Cloneflags &^= unix.CLONE_NEWNET
-		before = first.enterNetwork
+	if !s.config.UserNamespace {
+		if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
+			return err
+		}
 	}
 	if err := s.makeSockets(); err != nil {
 		return err
@@ -182,24 +175,21 @@ func (s *service) build(ctx context.Context) error {
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
-	var disk []*os.File
+	var disk *os.File
 	if r := s.config.Root; r.OnDisk {
-		f, derr := makeDisk(ctx, s.sb.folder, r.Size)
-		if derr != nil {
-			return errors.Join(derr, <-limited)
+		if disk, err = makeDisk(ctx, s.sb.folder, r.Size, s.sb.rootID()); err != nil {
+			return errors.Join(err, <-limited)
 		}
-		defer f.Close() // the sandbox has it
-		disk = append(disk, f)
+		defer disk.Close() // the sandbox has it
 	}
 	if s.oci == nil {
-		s.init, err = launch(s.sb.guest, s.cgroup, attributes, "setup", before, slices.Concat(disk, held, s.volumes)...)
-		s.closeVolumes() // the sandbox has them
+		s.init, err = s.launchFirst(held)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
 	}
 	if s.oci != nil {
-		err = s.launchRuntime()
+		err = s.launchRuntime(disk)
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
@@ -207,9 +197,11 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.prepareFirst(ctx); err != nil {
 		return err
 	}
+	s.init.disk, s.init.volumes = disk, s.volumes
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}
+	s.closeVolumes() // the sandbox has them
 	if s.init.copied {
 		s.sb.p.copying.Do(func() {
 			s.sb.p.log.Warn("the kernel cannot mount images as an overlay: each sandbox has a copy, which counts against its disk limit")
@@ -222,6 +214,22 @@ func (s *service) build(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(s.guests.Ready(ctx), s.deaf)
+}
+
+// launchFirst starts the first process, with the descriptors more.
+func (s *service) launchFirst(more []*os.File) (*process, error) {
+	attributes, first := &unix.SysProcAttr{Cloneflags: namespaces}, s.sb.services[0]
+	var before func() error
+	switch {
+	case s != first && s.config.UserNamespace:
+		return launchShared(s.sb.guest, s.cgroup, s.config.Capabilities, first.init)
+	case s != first:
+		attributes.Cloneflags &^= unix.CLONE_NEWNET
+		before = first.enterNetwork
+	case s.config.UserNamespace:
+		s.sb.p.mapIDs(attributes, s.sb.folder)
+	}
+	return launch(s.sb.guest, s.cgroup, s.config.Capabilities, attributes, "setup", before, more...)
 }
 
 // closeVolumes gives up the mounts of volumes, which stay where they are attached.
@@ -312,7 +320,7 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 	case s.oci != nil:
 		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	}
-	return launch(s.sb.guest, s.cgroup, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
+	return launch(s.sb.guest, s.cgroup, s.config.Capabilities, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
 }
 
 // ending reports whether the first process has ended, or ends soon.
@@ -371,7 +379,6 @@ func (s *service) close(ctx context.Context) error {
 	if s.main != nil {
 		s.main.running.Wait()
 	}
-	s.closeVolumes() // if the service was not started
 	for _, p := range all {
 		errs = append(errs, p.kill())
 	}

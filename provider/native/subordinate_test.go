@@ -121,8 +121,19 @@ func TestProvider_Promises_subordinate(t *testing.T) {
 		promisesWithoutRoot(t, conformance.Harness{
 			Column: "native debian subordinate", Users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
 			Exceptions: map[string]conformance.Exception{"errors/forbidden file is ErrPermission": conformance.RootMayAll},
-		}, debian)
+		}, debian, false)
 	}, debian, static)
+}
+
+func TestProvider_Promises_subordinatePod(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	withIDs(t, func(t *testing.T) {
+		promisesWithoutRoot(t, conformance.Harness{
+			Column: "native compose project busybox subordinate", Users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
+			Exceptions: map[string]conformance.Exception{"errors/forbidden file is ErrPermission": conformance.RootMayAll},
+		}, busybox, true)
+	})
 }
 
 // What reads a sandbox's packets has no rights beyond those of the user.

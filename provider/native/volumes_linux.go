@@ -3,10 +3,11 @@
 package native
 
 import (
-	"errors"
 	"path"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
@@ -14,11 +15,11 @@ import (
 )
 
 // adopt makes the service one of a project.
-func (s *service) adopt(m compose.Member, limits fumehood.Limits) {
+func (s *service) adopt(m compose.Member, limits fumehood.Limits) (err error) {
 	root := s.config.Root
 	s.config.Hostname, s.config.Hosts, s.config.Capabilities = m.Hostname, m.Hosts, 0
 	for _, name := range m.Capabilities {
-		s.config.Capabilities |= 1 << capabilities["CAP_"+name]
+		s.config.Capabilities |= 1 << programCapabilities["CAP_"+name]
 	}
 	s.config.Env = slices.DeleteFunc(s.config.Env, func(kv []byte) bool {
 		name, _, _ := strings.Cut(string(kv), "=")
@@ -38,21 +39,23 @@ func (s *service) adopt(m compose.Member, limits fumehood.Limits) {
 		s.config.Volumes = nil
 	}
 	s.main = newProgram(s, m, memoryDisk(limits))
+	if s.config.Capabilities&(1<<unix.CAP_SYS_CHROOT) != 0 {
+		s.config.Seccomp, err = s.sb.p.programFilter()
+	}
+	return err
 }
 
-// makeVolumes makes the volumes of the project. A writable one that only one service mounts is a folder of its root file
-// system, with the image's files. Others are in memory.
-func (sb *sandbox) makeVolumes() error {
+// planVolumes determines the volumes of the project. A writable one that only one service mounts is a folder of its root
+// file system, with the image's files. Others are in memory: the first process of the first service makes them.
+func (sb *sandbox) planVolumes() {
 	users := map[string]int{}
 	for _, s := range sb.services {
 		for _, v := range s.main.volumes() {
 			users[v.Name]++
 		}
 	}
-	var sizes []int64
-	var counts []int
+	first := sb.services[0].config.Root
 	numbers := map[string]int{}
-	of := map[*service][]int{} // the numbers of a service's volumes
 	for _, s := range sb.services {
 		root := s.config.Root
 		for _, v := range s.main.volumes() {
@@ -62,34 +65,22 @@ func (sb *sandbox) makeVolumes() error {
 			}
 			n, ok := numbers[v.Name]
 			if !ok || v.Name == "" {
-				n = len(sizes)
+				n = len(first.Sizes)
 				numbers[v.Name] = n
-				sizes, counts = append(sizes, 0), append(counts, 0)
+				first.Sizes = append(first.Sizes, 0)
 			}
-			sizes[n] = max(sizes[n], s.main.disk)
-			counts[n]++
-			of[s] = append(of[s], n)
+			first.Sizes[n] = max(first.Sizes[n], s.main.disk)
+			first.Shares = append(first.Shares, n)
 			root.Volumes = append(root.Volumes, setup.Volume{Container: v.Container, Writable: v.Writable})
 		}
 	}
-	switch {
-	case len(sizes) == 0:
-		return nil
-	case sb.p.inUserNamespace():
-		return &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: errors.New("volumes that are read-only, or mounted twice, cannot be in a user namespace"), Hint: "use the docker provider",
-		}
+}
+
+// spread gives the volumes that the first service's process has made to the other services.
+func (sb *sandbox) spread() {
+	made := sb.services[0].init.volumes
+	for _, s := range sb.services[1:] {
+		n := min(len(s.config.Root.Volumes), len(made))
+		s.volumes, made = made[:n], made[n:]
 	}
-	return inThread(func() error {
-		all, err := setup.Volumes(sb.folder, sizes, counts)
-		if err != nil {
-			return err
-		}
-		for _, s := range sb.services {
-			for _, n := range of[s] {
-				s.volumes, all[n] = append(s.volumes, all[n][0]), all[n][1:]
-			}
-		}
-		return nil
-	})
 }
