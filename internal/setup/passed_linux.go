@@ -17,7 +17,18 @@ func (r Root) passes() (n int) {
 	if r.Passed {
 		n += r.files()
 	}
+	if r.OnDisk {
+		n++
+	}
 	return n
+}
+
+// takeDisk takes the mount of the writable layer out of those that the host has sent.
+func (r *Root) takeDisk(passed []mount) (others []mount) {
+	if r.OnDisk {
+		r.disk, passed = passed[0], passed[1:]
+	}
+	return passed
 }
 
 // files returns the number of mounts that Pass sends.
@@ -112,7 +123,7 @@ func (m mount) mapIDs(userns int) error {
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// receiveMounts receives n mounts, which Pass has sent.
+// receiveMounts receives n mounts of the host.
 func receiveMounts(conn *os.File, n int) (all []mount, _ error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
