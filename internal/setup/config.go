@@ -90,7 +90,13 @@ type Root struct {
 	attached      []string // folders with the layers, lowest first; set by overlay
 	copied        bool     // the layers are copied, because the kernel does not mount the overlay
 	shared        []int    // descriptors of mounts for other sandboxes; set by takeVolumes
-	disk          int      // a descriptor of the writable layer, with OnDisk; set by takeDisk
+	disk          mount    // the writable layer, with OnDisk; set by takeDisk
+}
+
+// A mount is made detached, as a file descriptor, and attached to its place later.
+type mount struct {
+	what string // for errors
+	fd   int
 }
 
 // Mount is a path of the host that is visible in the sandbox.

@@ -26,7 +26,7 @@ func (r Root) passes() (n int) {
 // takeDisk takes the mount of the writable layer out of those that the host has sent.
 func (r *Root) takeDisk(passed []mount) (others []mount) {
 	if r.OnDisk {
-		r.disk, passed = passed[0].fd, passed[1:]
+		r.disk, passed = passed[0], passed[1:]
 	}
 	return passed
 }

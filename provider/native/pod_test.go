@@ -71,8 +71,8 @@ func TestPod_Start(t *testing.T) {
 	startPod(t, newProvider(t, native.Options{}), "7")
 }
 
-// startPod starts shop, whose database is of a user, and looks at what its services share. It returns the sandbox.
-func startPod(t *testing.T, p *native.Provider, user string) fumehood.Sandbox {
+// startPod starts shop, whose database is of a user, and looks at what its services share.
+func startPod(t *testing.T, p *native.Provider, user string) {
 	t.Helper()
 	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, strings.Replace(shop, `"7"`, `"`+user+`"`, 1))})
 	var names []string
@@ -118,14 +118,13 @@ func startPod(t *testing.T, p *native.Provider, user string) fumehood.Sandbox {
 		t.Errorf("forwarded: %q, %v", page, err)
 	}
 	if os.Geteuid() != 0 {
-		return sb
+		return
 	}
 	if thaw, err := sb.Freeze(t.Context()); err != nil {
 		t.Error(err)
 	} else if err := thaw(t.Context()); err != nil {
 		t.Error(err)
 	}
-	return sb
 }
 
 func TestPod_Start_failing(t *testing.T) {
