@@ -93,6 +93,12 @@ type Root struct {
 	disk          mount    // the writable layer, with OnDisk; set by takeDisk
 }
 
+// A mount is made detached, as a file descriptor, and attached to its place later.
+type mount struct {
+	what string // for errors
+	fd   int
+}
+
 // Mount is a path of the host that is visible in the sandbox.
 type Mount struct {
 	Host      string `json:"host"`      // without links

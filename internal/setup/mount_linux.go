@@ -12,12 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount is made detached, as a file descriptor, and attached to its place later.
-type mount struct {
-	what string // for errors
-	fd   int
-}
-
 const (
 	noSuid     = unix.MOUNT_ATTR_NOSUID
 	restricted = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
