@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // evidence holds counters of the container's control group. They count the whole container, so a
 // change while a command ran may have been caused by another process.
 type evidence struct {
 	oomKills, pidsLimits int64
-	peak                 int64 // bytes; 0 if it cannot be read
 }
 
 // counter is one number in a file of the control group. It is read repeatedly through the same file descriptor.
@@ -25,7 +26,7 @@ func (c counter) read() int64 {
 		return 0
 	}
 	var buf [1024]byte
-	n, err := unix.Pread(c.fd, buf[:], 0)
+	n, err := wire.RawPread(c.fd, buf[:])
 	if err != nil {
 		return 0
 	}
@@ -55,9 +56,10 @@ func number(text, key string) int64 {
 
 // cgroup is the container's own control group, version 1 or 2, as Docker mounts it.
 type cgroup struct {
-	oomKills, pidsLimits, peak counter
-	tasks                      counter // the current number of processes and threads
-	limit                      int64   // on tasks, when it was opened; 0 for none
+	oomKills, pidsLimits counter
+	peak                 counter // bytes; 0 if it cannot be read
+	tasks                counter // the current number of processes and threads
+	limit                int64   // on tasks, when it was opened; 0 for none
 }
 
 // cgroupRoot is the mount point of the control groups.
@@ -101,5 +103,5 @@ func once(path string) int64 {
 }
 
 func (c cgroup) read() evidence {
-	return evidence{oomKills: c.oomKills.read(), pidsLimits: c.pidsLimits.read(), peak: c.peak.read()}
+	return evidence{oomKills: c.oomKills.read(), pidsLimits: c.pidsLimits.read()}
 }

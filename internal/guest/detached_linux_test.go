@@ -44,9 +44,9 @@ func TestJoin_beforeStart(t *testing.T) {
 		}
 		return s, <-opened
 	}
-	receive := func(s *wire.Stream, into any) {
+	receive := func(s *wire.Stream, decode func([]byte) error) {
 		ev, err := s.Receive()
-		if err != nil || json.Unmarshal(ev.Payload, into) != nil {
+		if err != nil || decode(ev.Payload) != nil {
 			t.Fatalf("got %q, %v", ev.Payload, err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestJoin_beforeStart(t *testing.T) {
 		ours, theirs := open()
 		g.list(theirs)
 		var listed []wire.Detached
-		if receive(ours, &listed); len(listed) != 0 {
+		if receive(ours, func(b []byte) error { return json.Unmarshal(b, &listed) }); len(listed) != 0 {
 			t.Errorf("listed before the start was reported: %+v", listed)
 		}
 		ours, theirs = open()
@@ -71,7 +71,7 @@ func TestJoin_beforeStart(t *testing.T) {
 		}()
 		c.settle(failed)
 		var r wire.Reply
-		if receive(ours, &r); (r.Failed == nil) != (failed == nil) || (r.Started == nil) != (failed != nil) {
+		if receive(ours, func(b []byte) error { return wire.Unpack(b, &r) }); (r.Failed == nil) != (failed == nil) || (r.Started == nil) != (failed != nil) {
 			t.Errorf("join of a command with failed start %v: %+v", failed != nil, r)
 		}
 		ours.Close()

@@ -3,7 +3,6 @@ package guest
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"sync"
 	"time"
 
@@ -39,6 +38,7 @@ type command struct {
 	told    bool          // the start's outcome was sent to the host
 	ended   chan struct{} // closed when exit is set
 	exit    *wire.Exit    // set for a detached command only
+	earlier *command      // which this one replaces if it starts; nil unless it is the service's own program
 
 	mu       sync.Mutex
 	killing  bool
@@ -51,10 +51,10 @@ type command struct {
 // exec runs a command for the host. For a detached command it returns when the host stops watching.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	<-g.prepared
-	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
+	c := newCommand(g, s, req)
 	if req.Detach {
 		if failed := g.enlist(c); failed != nil {
-			answer(c.s, wire.Reply{Failed: failed})
+			reply(c.s, wire.Reply{Failed: failed})
 			return
 		}
 	}
@@ -70,8 +70,12 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	go c.run()
 	<-c.settled
 	if c.failed == nil {
-		c.watch(s)
+		c.watch(s, false)
 	}
+}
+
+func newCommand(g *guest, s *wire.Stream, req *wire.Exec) *command {
+	return &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // begin hands the command to a worker when it is its turn. It returns nil on success.
@@ -92,7 +96,7 @@ func (c *command) begin() (failed *wire.Failed) {
 	if err != nil {
 		return fail(wire.NoResources, err)
 	}
-	defer c.closeAll(theirs)
+	defer closeAll(theirs)
 	if err := c.handOver(theirs); err != nil {
 		c.closeOurs()
 		return fail(wire.NoResources, err)
@@ -109,13 +113,18 @@ func (c *command) settle(failed *wire.Failed) {
 	if failed != nil {
 		c.blame(failed)
 		c.g.strike(c.id)
-		answer(c.s, wire.Reply{Failed: failed})
+		reply(c.s, wire.Reply{Failed: failed})
 	} else {
-		answer(c.s, wire.Reply{Started: &wire.Started{ID: c.id}})
+		reply(c.s, wire.Reply{Started: &wire.Started{ID: c.id}})
 	}
 	if c.settled != nil {
 		close(c.settled)
 	}
+}
+
+// reply sends a reply about a command.
+func reply(s *wire.Stream, r wire.Reply) {
+	_ = s.SendMessage(wire.Append(nil, &r)) // the host may be gone
 }
 
 // blame reclassifies a failed start as wire.UsedUp if the sandbox reached one of its own limits since the command
@@ -129,16 +138,6 @@ func (c *command) blame(failed *wire.Failed) {
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's process limit is reached"
 	case now.oomKills > c.before.oomKills:
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's memory limit is reached"
-	}
-}
-
-// closeAll closes the non-nil files and sets them to nil.
-func (c *command) closeAll(files []*os.File) {
-	for i, f := range files {
-		if f != nil {
-			_ = f.Close()
-			files[i] = nil
-		}
 	}
 }
 
@@ -307,7 +306,7 @@ func (c *command) tell(end *ended, survivors int) {
 	after := c.g.cgroup.read()
 	exit := &wire.Exit{
 		Code: -1, Lost: end == nil, Survivors: survivors,
-		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: after.peak,
+		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: c.g.cgroup.peak.read(),
 	}
 	c.mu.Lock()
 	exit.Killed = c.ordered
@@ -330,9 +329,7 @@ func (c *command) tell(end *ended, survivors int) {
 		}
 	}
 	if c.id == 0 {
-		if text, err := json.Marshal(wire.Reply{Exit: exit}); err == nil {
-			_ = c.s.SendLast(text) // the host may be gone
-		}
+		_ = c.s.SendLast(wire.Append(nil, &wire.Reply{Exit: exit})) // the host may be gone
 		return
 	}
 	exit.WallUS = time.Since(c.began).Microseconds()

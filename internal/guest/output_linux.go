@@ -45,7 +45,7 @@ func (o *outlet) close() {
 	case o.file != nil:
 		_ = o.file.Close()
 	case o.fd >= 0:
-		_ = unix.Close(o.fd)
+		wire.RawClose(o.fd)
 	}
 	o.fd = -1
 }
@@ -93,7 +93,7 @@ func (o *outlet) pump() {
 // empty reads what is in a pipe now, at most as much as a pipe can hold.
 func (o *outlet) empty(fd int, buf []byte) {
 	for left := pipeSize; left > 0; {
-		n, err := unix.Read(fd, buf)
+		n, err := wire.RawRead(fd, buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

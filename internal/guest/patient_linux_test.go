@@ -18,10 +18,11 @@ import (
 // unwatched returns our side of a non-blocking pipe that is not in Go's poller, as when the kernel refuses to add it.
 func unwatched(t *testing.T, fd int) (ours *patient, theirs *os.File) {
 	t.Helper()
-	theirs, our, err := pipe(fd)
+	their, our, err := pipe(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
+	theirs = os.NewFile(uintptr(their), "theirs")
 	if err := unix.SetNonblock(our, false); err != nil { // otherwise Go adds it to its poller
 		t.Fatal(err)
 	}

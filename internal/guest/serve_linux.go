@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -38,7 +37,9 @@ type guest struct {
 	secret   []byte           // of hosts; nil if not resident
 	detached map[int]*command // the detached commands that are not forgotten, by number
 	reserved map[int]reservation
-	last     int // the highest number given to a detached command
+	program  *command      // the service's own, or the one before while it is started again; nil for none
+	again    *wire.Restart // when the guest starts it again; nil as long as a host does that
+	last     int           // the highest number given to a detached command
 }
 
 const (
@@ -113,7 +114,6 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	go func() { // while the greeting is on its way
 		defer close(g.prepared)
 		park(spareThreads)
-		warmUp()
 	}()
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	ended := time.Now()
@@ -186,18 +186,10 @@ func park(n int) {
 	go_.Done()
 }
 
-// warmUp encodes and decodes messages of a command, so that the first command does not wait until package json has
-// examined their types.
-func warmUp() {
-	var r wire.Request
-	_ = json.Unmarshal([]byte(`{"exec":{"args":[""],"env":[""],"dir":"","terse":true,"caps":[0,0],"grace_ms":0}}`), &r)
-	_, _ = json.Marshal(wire.Reply{Exit: &wire.Exit{}})
-}
-
 // handle serves one request of the host.
 func (g *guest) handle(s *wire.Stream, request []byte) {
-	var req wire.Request
-	if err := json.Unmarshal(request, &req); err != nil {
+	req, err := wire.DecodeRequest(request)
+	if err != nil {
 		s.Close()
 		return
 	}
@@ -222,6 +214,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.join(s, req.Join)
 		case req.Forget != nil:
 			g.forget(s, req.Forget)
+		case req.Restart != nil:
+			g.restart(s, req.Restart)
 		case req.Dial != nil:
 			g.dial(s, req.Dial)
 		case req.Talk != nil:

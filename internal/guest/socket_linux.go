@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
 
@@ -23,8 +22,7 @@ func socketPair() (ours, theirs int, err error) {
 
 // post writes one task to a worker's socket, together with file descriptors.
 func post(socket *wire.Socket, t task, files []int) error {
-	msg := t.pack(make([]byte, 4))
-	binary.BigEndian.PutUint32(msg, uint32(len(msg)-4)) //nolint:gosec // tasks are much shorter
+	msg := packed(&t)
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)
@@ -32,7 +30,7 @@ func post(socket *wire.Socket, t task, files []int) error {
 	sent := 0
 	var serr error
 	err := socket.Writing(func(fd int) bool {
-		sent, serr = unix.SendmsgN(fd, msg, rights, nil, unix.MSG_NOSIGNAL)
+		sent, serr = wire.RawSend(fd, msg, rights)
 		return !errors.Is(serr, unix.EAGAIN)
 	})
 	if err = errors.Join(err, serr); err != nil {
@@ -51,7 +49,7 @@ func readWithFiles(socket *wire.Socket, p []byte) ([]int, error) {
 	var rerr error
 	err := socket.Reading(func(fd int) bool {
 		for {
-			if n, oobn, _, _, rerr = unix.Recvmsg(fd, p, oob, unix.MSG_CMSG_CLOEXEC); !errors.Is(rerr, unix.EINTR) {
+			if n, oobn, rerr = wire.RawReceive(fd, p, oob); !errors.Is(rerr, unix.EINTR) {
 				return !errors.Is(rerr, unix.EAGAIN)
 			}
 		}

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"errors"
 	"os"
 	"strings"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // mostTries is how many workers are tried for a command.
@@ -27,7 +27,7 @@ func (g *guest) endTurn() { <-g.turns }
 
 // handOver gives the command to a worker. If writing to a worker fails, that worker has not received the command, and
 // the next one is tried.
-func (c *command) handOver(theirs []*os.File) (err error) {
+func (c *command) handOver(theirs [3]int) (err error) {
 	for range mostTries {
 		if c.w, err = c.g.worker(); err != nil {
 			return err
@@ -50,38 +50,42 @@ func (c *command) closeOurs() {
 	}
 }
 
-// plumb creates the command's pipes or terminal, and returns the command's three files.
-func (c *command) plumb() (theirs []*os.File, err error) {
+// plumb creates the command's pipes or terminal, and returns the command's three files; -1 for those that it does not
+// create.
+func (c *command) plumb() (theirs [3]int, err error) {
+	theirs = [3]int{-1, -1, -1}
 	if c.req.Terminal != nil {
 		ours, terminal, err := openTerminal(*c.req.Terminal)
 		if err != nil {
-			return nil, err
+			return theirs, err
 		}
 		c.input, c.output = ours, []*outlet{{c: c, fd: -1, file: ours}}
 		c.tails = []*ring.Tail{ring.NewTail(c.req.Caps[0])}
-		return []*os.File{terminal, nil, nil}, nil
+		theirs[0] = terminal
+		return theirs, nil
 	}
-	theirs = make([]*os.File, 3)
 	defer func() {
 		if err != nil {
-			c.closeAll(theirs)
+			closeAll(theirs)
 			c.closeOurs()
 		}
 	}()
 	if c.req.Stdin {
 		their, ours, err := pipe(0)
 		if err != nil {
-			return nil, err
+			return theirs, err
 		}
 		theirs[0], c.input = their, newPatient(ours, "input")
 	}
 	for i := range 2 {
 		their, ours, err := pipe(1)
 		if err != nil {
-			return nil, err
+			return theirs, err
 		}
 		c.output = append(c.output, &outlet{c: c, i: i, fd: ours})
-		c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		if len(c.tails) <= i { // otherwise it goes on with those of the program before
+			c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		}
 		theirs[i+1] = their
 	}
 	return theirs, nil
@@ -89,32 +93,39 @@ func (c *command) plumb() (theirs []*os.File, err error) {
 
 // pipe creates a pipe for a command's standard stream fd. theirs is blocking, as programs expect; ours is
 // non-blocking.
-func pipe(fd int) (theirs *os.File, ours int, err error) {
+func pipe(fd int) (theirs, ours int, err error) {
 	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, -1, os.NewSyscallError("pipe2", err)
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return -1, -1, os.NewSyscallError("pipe2", err)
 	}
 	if fd > 0 {
 		p[0], p[1] = p[1], p[0]
 	}
-	if err := unix.SetNonblock(p[1], true); err != nil {
-		return nil, -1, errors.Join(err, unix.Close(p[0]), unix.Close(p[1]))
+	_, _, _ = unix.RawSyscall(unix.SYS_FCNTL, uintptr(p[0]), unix.F_SETFL, 0) // cannot fail for a pipe
+	return p[0], p[1], nil
+}
+
+// closeAll closes the file descriptors that are not -1.
+func closeAll(files [3]int) {
+	for _, fd := range files {
+		if fd >= 0 {
+			wire.RawClose(fd)
+		}
 	}
-	return os.NewFile(uintptr(p[0]), "theirs"), p[1], nil
 }
 
 // start sends the command to the worker.
-func (c *command) start(theirs []*os.File) error {
+func (c *command) start(theirs [3]int) error {
 	fds := make([]int, 3)
-	for i, f := range theirs {
+	for i, fd := range theirs {
 		switch {
-		case f != nil:
+		case fd >= 0:
 		case c.req.Terminal != nil:
-			f = theirs[0]
+			fd = theirs[0]
 		default:
-			f = c.g.null
+			fd = int(c.g.null.Fd())
 		}
-		fds[i] = int(f.Fd())
+		fds[i] = fd
 	}
 	dir := c.req.Dir
 	if len(dir) == 0 {

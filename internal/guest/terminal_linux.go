@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -10,10 +9,10 @@ import (
 )
 
 // openTerminal opens a pseudo terminal (pty(7)).
-func openTerminal(size wire.Size) (ours *patient, theirs *os.File, err error) {
+func openTerminal(size wire.Size) (ours *patient, theirs int, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, -1, err
 	}
 	ours = newPatient(fd, "terminal")
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
@@ -24,11 +23,11 @@ func openTerminal(size wire.Size) (ours *patient, theirs *os.File, err error) {
 		err = setSize(fd, size)
 	}
 	if err == nil {
-		theirs, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+		theirs, err = unix.Open("/dev/pts/"+strconv.Itoa(number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
 		_ = ours.Close()
-		return nil, nil, err
+		return nil, -1, err
 	}
 	return ours, theirs, nil
 }

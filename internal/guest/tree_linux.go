@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood/internal/wire"
 )
 
 // A worker is the subreaper of its command. Whatever the command's processes do (new sessions, double forks), they
@@ -122,7 +124,7 @@ func openStat(pid int) (fd int, err error) {
 // fieldsAt reads the fields from an open /proc/PID/stat, which stays with the same process even if the pid is reused.
 func fieldsAt(fd int) []string {
 	var text [1024]byte // about 50 numbers and a name of up to 15 bytes
-	n, err := unix.Pread(fd, text[:], 0)
+	n, err := wire.RawPread(fd, text[:])
 	if err != nil {
 		return nil
 	}

@@ -121,10 +121,9 @@ func (w *worker) follow() {
 		for {
 			// WNOWAIT leaves the child unreaped, since a kill reaps at the same time.
 			err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
-			if errors.Is(err, unix.ECHILD) {
+			if errors.Is(err, unix.ECHILD) || w.reap() {
 				break // every descendant has ended, since their orphans would be children
 			}
-			w.reap()
 		}
 	}
 }
@@ -277,11 +276,14 @@ func pathOf(env []string) string {
 // runnable checks whether this process may execute the file at path. there reports whether the file could be
 // examined.
 func runnable(path string) (there bool, err error) {
-	info, err := os.Stat(path)
+	var info unix.Stat_t
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); { // os.Stat would take twice as long for each folder of the PATH
+		err = unix.Stat(path, &info)
+	}
 	if err != nil {
 		return false, err
 	}
-	if info.IsDir() {
+	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return true, unix.EISDIR
 	}
 	return true, unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
@@ -367,6 +369,5 @@ func receive(socket *wire.Socket) (t task, files []int, err error) {
 	if _, err := io.ReadFull(socket, body); err != nil {
 		return t, files, err
 	}
-	t, err = unpackTask(body)
-	return t, files, err
+	return t, files, wire.Unpack(body, &t)
 }

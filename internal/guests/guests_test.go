@@ -132,19 +132,17 @@ type exec struct {
 }
 
 func (e *exec) answer(s *wire.Stream, request []byte) {
-	var r wire.Request
-	var reply any
-	if err := json.Unmarshal(request, &r); err != nil {
-		reply = err.Error()
-	}
-	switch {
+	var reply []byte
+	switch r, err := wire.DecodeRequest(request); {
+	case err != nil:
+		reply = []byte(err.Error())
 	case r.Sweep != nil:
-		e.since, reply = r.Sweep.Since, e.swept
+		e.since = r.Sweep.Since
+		reply, _ = json.Marshal(e.swept)
 	case r.Exec != nil:
-		reply = wire.Reply{Started: &wire.Started{}}
+		reply = wire.Append(nil, &wire.Reply{Started: &wire.Started{}})
 	}
-	text, _ := json.Marshal(reply)
-	_ = s.SendMessage(text)
+	_ = s.SendMessage(reply)
 }
 
 // end makes the guest exit with a code.

@@ -44,8 +44,8 @@ func (l *lister) guest(t *testing.T) *client.Guest {
 	go func() {
 		defer close(served)
 		_ = wire.NewConn(theirs, wire.Guest, func(s *wire.Stream, request []byte) {
-			var r wire.Request
-			if err := json.Unmarshal(request, &r); err != nil {
+			r, err := wire.DecodeRequest(request)
+			if err != nil {
 				t.Error(err)
 			}
 			go l.answer(t, s, r)

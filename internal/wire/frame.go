@@ -14,7 +14,7 @@ import (
 
 // Version is the protocol's version. Host and guest must have the same version. The host delivers the guest that was
 // built together with it.
-const Version = 2
+const Version = 3
 
 // headerSize is the size of a frame's header: the stream's number (4 bytes, big-endian), the type (1 byte) and the
 // payload's length (3 bytes, big-endian). The payload follows.
@@ -48,7 +48,7 @@ const (
 	// MaxFromGuest is the largest payload of a frame that the host accepts.
 	MaxFromGuest = 128 << 10
 	// MaxFromHost is the largest payload of a frame that the guest accepts. A request may contain 2 MiB of arguments
-	// and as much environment, base64-encoded.
+	// and as much environment.
 	MaxFromHost = 8 << 20
 )
 

@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// Requests, replies and orders are sent as JSON. Fields with names from the sandbox are bytes, since such names need
-// not be UTF-8.
+// Messages are sent as JSON, except those that have a Pack method. Fields with names from the sandbox are bytes, since
+// such names need not be UTF-8.
 
 // maxText is the longest error text, in bytes. In JSON one byte can take six.
 const maxText = 4 << 10
@@ -31,7 +31,7 @@ func EndOfInput(last byte) string {
 
 // Request opens a stream. Exactly one field is set.
 type Request struct {
-	Exec  *Exec  `json:"exec,omitempty"`
+	Exec  *Exec  `json:"-"` // packed, see Encode
 	File  *File  `json:"file,omitempty"`
 	Move  *Move  `json:"move,omitempty"`
 	Sweep *Sweep `json:"sweep,omitempty"`
@@ -43,6 +43,7 @@ type Request struct {
 	List    *List    `json:"list,omitempty"`
 	Join    *Join    `json:"join,omitempty"`
 	Forget  *Forget  `json:"forget,omitempty"`
+	Restart *Restart `json:"restart,omitempty"`
 }
 
 // Dial asks the guest to connect to a TCP port in its container. The guest answers with a Connected. Then the
@@ -123,6 +124,9 @@ type Detached struct {
 // with Failed if there is no such command. See Order.Follow.
 type Join struct {
 	ID int `json:"id"`
+	// Kept ends the output with what was written until Order.Follow. If the command runs, the Exit then reports that its end
+	// is unknown.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Forget asks a guest to drop a detached command that has ended. It answers with a Forgot.
@@ -249,33 +253,33 @@ type FileError struct {
 
 // Exec asks the guest to run a command.
 type Exec struct {
-	Args [][]byte `json:"args"`
-	Env  [][]byte `json:"env,omitempty"` // NAME=value, added to the guest's environment and overriding it
-	Dir  []byte   `json:"dir,omitempty"` // empty for the guest's own
+	Args [][]byte
+	Env  [][]byte // NAME=value, added to the guest's environment and overriding it
+	Dir  []byte   // empty for the guest's own
 	// Stdin is true if input comes on the stream. Otherwise the command's input is empty, or its terminal.
-	Stdin bool `json:"stdin,omitempty"`
+	Stdin bool
 	// Terminal is the size of the command's terminal; nil for none.
-	Terminal *Size `json:"terminal,omitempty"`
+	Terminal *Size
 	// Live sends output as it comes. Otherwise the guest keeps the end of the output, Caps bytes of each stream, and
 	// sends it when the command has ended.
-	Live bool     `json:"live,omitempty"`
-	Caps [2]int64 `json:"caps"` // stdout, stderr
+	Live bool
+	Caps [2]int64 // stdout, stderr
 	// Terse lets the guest omit Started if the command ends within SaidWithin. This saves one message to wait for.
-	Terse bool `json:"terse,omitempty"`
+	Terse bool
 	// GraceMS is how long a kill waits between SIGTERM and SIGKILL, in milliseconds.
-	GraceMS int64 `json:"grace_ms"`
+	GraceMS int64
 	// KillRest kills the command's remaining descendants when its own process ends, before the Exit is sent.
-	KillRest bool `json:"kill_rest,omitempty"`
+	KillRest bool
 	// Rlimits are set for this command only; nil for none.
-	Rlimits *Rlimits `json:"rlimits,omitempty"`
+	Rlimits *Rlimits
 	// Detach makes the command outlive its stream. It becomes one of the guest's detached commands, under the number
 	// in Started. This requires a resident guest, and excludes Live. The end of the output, Caps bytes of each stream,
 	// is kept until the command is forgotten. A host gets no output until it sends Order.Follow.
-	Detach bool `json:"detach,omitempty"`
-	// ID is the reserved number of a detached command; 0 for the guest's next number.
-	ID int `json:"id,omitempty"`
+	Detach bool
+	// ID is the reserved number of a detached command, or ProgramID; 0 for the guest's next number.
+	ID int
 	// WallMS is the number of milliseconds after which a detached command is killed; 0 for no limit.
-	WallMS int64 `json:"wall_ms,omitempty"`
+	WallMS int64
 }
 
 // SaidWithin is how long after its start the guest reports a terse command that still runs.
@@ -283,10 +287,10 @@ const SaidWithin = 20 * time.Millisecond
 
 // Rlimits are soft and hard limits of setrlimit(2). 0 means no limit.
 type Rlimits struct {
-	CPU       int64 `json:"cpu,omitempty"`        // seconds; the hard limit is one more
-	FileSize  int64 `json:"file_size,omitempty"`  // bytes
-	OpenFiles int64 `json:"open_files,omitempty"` // file descriptors
-	Processes int64 `json:"processes,omitempty"`  // processes and threads of the user
+	CPU       int64 // seconds; the hard limit is one more
+	FileSize  int64 // bytes
+	OpenFiles int64 // file descriptors
+	Processes int64 // processes and threads of the user
 }
 
 // Size is the size of a terminal, in characters.
@@ -309,14 +313,14 @@ type Order struct {
 // Reply is a message from the guest about a command. Exactly one field is set. The first reply is Started or Failed.
 // Failed and Exit are the last.
 type Reply struct {
-	Started *Started `json:"started,omitempty"`
-	Failed  *Failed  `json:"failed,omitempty"`
-	Exit    *Exit    `json:"exit,omitempty"`
+	Started *Started
+	Failed  *Failed
+	Exit    *Exit
 }
 
 // Started means that the program runs.
 type Started struct {
-	ID int `json:"id,omitempty"` // of a detached command
+	ID int // of a detached command
 }
 
 // The reasons why a program did not start.
@@ -341,24 +345,24 @@ type Failed struct {
 
 // Exit reports how the command ended.
 type Exit struct {
-	Code   int  `json:"code"`             // the program's own; 128+n for signal n; -1 if Lost
-	Signal int  `json:"signal,omitempty"` // the signal that killed it
-	Lost   bool `json:"lost,omitempty"`   // the command's supervisor died, so its end is unknown
-	Killed bool `json:"killed,omitempty"` // a host has ordered its kill, or has sent it SIGKILL
+	Code   int  // the program's own; 128+n for signal n; -1 if Lost
+	Signal int  // the signal that killed it
+	Lost   bool // the command's supervisor died, so its end is unknown
+	Killed bool // a host has ordered its kill, or has sent it SIGKILL
 	// Survivors is the number of processes of a killed command that could not be killed.
-	Survivors int `json:"survivors,omitempty"`
+	Survivors int
 
-	Totals [2]int64 `json:"totals"` // bytes written: stdout, stderr
+	Totals [2]int64 // bytes written: stdout, stderr
 
-	UserUS   int64 `json:"user_us"`   // CPU time of the command and the processes that it waited for, in microseconds
-	SystemUS int64 `json:"system_us"` // as above
-	MaxRSS   int64 `json:"max_rss"`   // bytes, of the largest of these processes
+	UserUS   int64 // CPU time of the command and the processes that it waited for, in microseconds
+	SystemUS int64 // as above
+	MaxRSS   int64 // bytes, of the largest of these processes
 
-	OOMKills   int64 `json:"oom_kills"`   // in the container while the command ran
-	PIDsLimits int64 `json:"pids_limits"` // how often the container reached its limit while the command ran
-	Peak       int64 `json:"peak"`        // the container's peak memory since its start, in bytes; 0 if unknown
+	OOMKills   int64 // in the container while the command ran
+	PIDsLimits int64 // how often the container reached its limit while the command ran
+	Peak       int64 // the container's peak memory since its start, in bytes; 0 if unknown
 
 	// For detached commands:
-	WallUS   int64 `json:"wall_us,omitempty"`   // from its start to its end, in microseconds
-	TimedOut bool  `json:"timed_out,omitempty"` // WallMS was exceeded
+	WallUS   int64 // from its start to its end, in microseconds
+	TimedOut bool  // WallMS was exceeded
 }

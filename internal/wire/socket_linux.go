@@ -213,10 +213,10 @@ func (s *Socket) Read(p []byte) (n int, err error) {
 // receive reads once. Unless Read accepts file descriptors, the kernel drops those that the peer sends.
 func (s *Socket) receive(fd int, p []byte) (int, error) {
 	if !s.accepts {
-		return unix.Read(fd, p)
+		return RawRead(fd, p)
 	}
 	var rights [fileSpace]byte
-	n, size, _, _, err := unix.Recvmsg(fd, p, rights[:], unix.MSG_CMSG_CLOEXEC)
+	n, size, err := RawReceive(fd, p, rights[:])
 	if err != nil || size == 0 {
 		return n, err
 	}
@@ -267,7 +267,7 @@ func (s *Socket) WriteFile(p []byte, file int) error {
 	var err error
 	werr := s.Writing(func(fd int) bool {
 		for {
-			sent, err = unix.SendmsgN(fd, p, unix.UnixRights(file), nil, unix.MSG_NOSIGNAL)
+			sent, err = RawSend(fd, p, unix.UnixRights(file))
 			if !errors.Is(err, unix.EINTR) {
 				return !errors.Is(err, unix.EAGAIN)
 			}
@@ -288,7 +288,7 @@ func (s *Socket) Write(p []byte) (written int, err error) {
 	werr := s.Writing(func(fd int) bool {
 		for written < len(p) {
 			var n int
-			n, err = unix.SendmsgN(fd, p[written:], nil, nil, unix.MSG_NOSIGNAL)
+			n, err = RawSend(fd, p[written:], nil)
 			switch {
 			case errors.Is(err, unix.EINTR):
 			case errors.Is(err, unix.EAGAIN):

@@ -87,6 +87,24 @@ func TestRuntime_attacks(t *testing.T) {
 	}
 }
 
+// The kernel in a sandbox of gVisor is gVisor's own, which may be attacked. What is outside may not.
+func TestRuntime_attacks_runsc(t *testing.T) {
+	tier.Need(t, tier.All)
+	opts := withRuntime(t, "runsc")
+	h := newHost(t)
+	sb := start(t, newProvider(t, opts), fumehood.Spec{Image: debian, Mounts: h.mounts})
+	h.afterwards(t)
+	outside := map[string]attack{}
+	for _, name := range []string{
+		"mount", "unmount", "another root", "the host's files", "device nodes", "trace the guest", "the host's processes", "capabilities",
+		"network", "queues and shared memory", "terminal", "read-only mount", "descriptors",
+	} {
+		outside[name] = attacks[name]
+	}
+	h.attack(t, sb, "root", outside)
+	h.attack(t, sb, "tester", outside)
+}
+
 func TestRuntime_images(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)

@@ -34,6 +34,7 @@ type service struct {
 	config setup.Config // as of the first process
 	memory int64        // the limit in bytes
 	term   bool         // the environment sets the variable TERM
+	runs   bool         // its own program was started
 	image  *imagestore.Image
 	main   *program    // of a project; nil for others
 	oci    *ociRuntime // starts the guests; nil for none

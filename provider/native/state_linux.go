@@ -41,6 +41,7 @@ type serviceState struct {
 	First  string       `json:"first"`  // its first process, in the text form of owner.ID
 	Config setup.Config `json:"config"` // for guests of other users
 	Term   bool         `json:"term"`   // its environment sets the variable TERM
+	Runs   bool         `json:"runs"`   // its own program was started
 }
 
 // writeState writes the file of a sandbox that has started.
@@ -53,7 +54,7 @@ func (sb *sandbox) writeState(spec fumehood.Spec) error {
 		}
 		c := s.config
 		c.Root = nil
-		st.Services = append(st.Services, serviceState{First: first.String(), Config: c, Term: s.term})
+		st.Services = append(st.Services, serviceState{First: first.String(), Config: c, Term: s.term, Runs: s.runs})
 	}
 	text, err := json.Marshal(st)
 	if err != nil {

@@ -36,7 +36,9 @@ def wait_for(happens: Callable[[], object]) -> bool:
 
 
 def containers(name: str) -> list[str]:
-    """Return the containers whose names have a part."""
+    """Return the containers whose names have a part, or the sandboxes of the native provider."""
+    if PROVIDER == "native":
+        return [each for each in native_sandboxes() if name in each]
     command = ["docker", "ps", "-aq", "--filter", f"name={name}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 

@@ -4,7 +4,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +102,7 @@ func (g *Guest) Sweep(ctx context.Context, user *int, since uint64) (wire.Swept,
 
 // request opens the stream of a request.
 func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
-	text, err := json.Marshal(req)
+	text, err := req.Encode()
 	if err != nil {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 	}
@@ -278,7 +277,7 @@ func (p *Process) receive() {
 			}
 		case wire.Message:
 			var r wire.Reply
-			switch err := json.Unmarshal(ev.Payload, &r); {
+			switch err := wire.Unpack(ev.Payload, &r); {
 			case err != nil:
 				p.err = broken("%w", err)
 			case first && r.Exit == nil && r.Failed == nil && r.Started != nil && p.watching == (r.Started.ID > 0):

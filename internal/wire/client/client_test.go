@@ -21,7 +21,7 @@ func TestExec_lost(t *testing.T) {
 		"connection ends":          func(f *fake, _ uint32) { _ = f.conn.Close() },
 		"stream ends":              func(f *fake, s uint32) { f.send(s, wire.Close) },
 		"in the middle of a frame": func(f *fake, _ uint32) { _, _ = f.conn.Write([]byte{0, 0, 0, 1, 3, 0}); _ = f.conn.Close() },
-		"guest reports it":         func(f *fake, s uint32) { f.say(s, exit(`"code":-1,"lost":true,"totals":[4,0]`)) },
+		"guest reports it":         func(f *fake, s uint32) { f.say(s, exit(wire.Exit{Code: -1, Lost: true, Totals: [2]int64{4, 0}})) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newFake(t)
@@ -234,7 +234,7 @@ func TestKill_slowOutput(t *testing.T) {
 		go func() {
 			f.output(1, wire.Stdout, "x")
 			<-f.orders
-			f.say(1, exit(`"code":137,"signal":9,"totals":[1,0]`))
+			f.say(1, exit(wire.Exit{Code: 137, Signal: 9, Totals: [2]int64{1, 0}}))
 		}()
 		time.AfterFunc(5*killWithin, func() { close(slow) })
 		if !p.Kill(t.Context()) {
@@ -279,13 +279,13 @@ func TestKill_guestDoesNotRead(t *testing.T) {
 
 func TestKill_survivors(t *testing.T) {
 	for name, c := range map[string]struct {
-		exit string
+		exit wire.Exit
 		want bool
 	}{
-		"nothing":      {`"code":137,"signal":9,"totals":[0,0]`, true},
-		"two":          {`"code":137,"signal":9,"totals":[0,0],"survivors":2`, false},
-		"lost":         {`"code":-1,"lost":true,"totals":[0,0]`, true},
-		"invalid exit": {`"code":300,"totals":[0,0]`, false},
+		"nothing":      {wire.Exit{Code: 137, Signal: 9}, true},
+		"two":          {wire.Exit{Code: 137, Signal: 9, Survivors: 2}, false},
+		"lost":         {wire.Exit{Code: -1, Lost: true}, true},
+		"invalid exit": {wire.Exit{Code: 300}, false},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)
@@ -303,12 +303,12 @@ func TestKill_survivors(t *testing.T) {
 
 func TestWait_survivors(t *testing.T) {
 	for name, c := range map[string]struct {
-		exit string
+		exit wire.Exit
 		want provider.Exit
 	}{
-		"no survivor":            {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost}},
-		"of a dead supervisor":   {`"code":-1,"lost":true,"totals":[0,0],"survivors":2`, provider.Exit{Outcome: fumehood.Lost, Leaked: true}},
-		"of a kill by the guest": {`"code":137,"signal":9,"totals":[0,0],"survivors":1`, provider.Exit{Outcome: fumehood.Signaled, Leaked: true}},
+		"no survivor":            {wire.Exit{Code: -1, Lost: true}, provider.Exit{Outcome: fumehood.Lost}},
+		"of a dead supervisor":   {wire.Exit{Code: -1, Lost: true, Survivors: 2}, provider.Exit{Outcome: fumehood.Lost, Leaked: true}},
+		"of a kill by the guest": {wire.Exit{Code: 137, Signal: 9, Survivors: 1}, provider.Exit{Outcome: fumehood.Signaled, Leaked: true}},
 	} {
 		g, f := newFake(t)
 		p := begin(t, g, f, command)

@@ -64,8 +64,8 @@ func (f *fake) read(t *testing.T) {
 		f.mu.Unlock()
 		switch fr.Type {
 		case wire.Open:
-			var r wire.Request
-			if err := json.Unmarshal(fr.Payload, &r); err != nil {
+			r, err := wire.DecodeRequest(fr.Payload)
+			if err != nil {
 				t.Error(err)
 			}
 			f.opened <- r
@@ -104,10 +104,19 @@ func (f *fake) output(stream uint32, channel byte, text string) {
 	f.send(stream, wire.Data, append([]byte{channel}, text...)...)
 }
 
+// reply returns a packed reply.
+func reply(r wire.Reply) string { return string(wire.Append(nil, &r)) }
+
+func exit(e wire.Exit) string { return reply(wire.Reply{Exit: &e}) }
+
+func failed(what string) string {
+	return reply(wire.Reply{Failed: &wire.Failed{What: what, Text: "why not"}})
+}
+
 // Replies of a guest about a command that succeeds.
-const (
-	started = `{"started":{}}`
-	fine    = `{"exit":{"code":0,"totals":[0,0],"user_us":1,"system_us":2,"max_rss":3,"oom_kills":0,"pids_limits":0,"peak":4}}`
+var (
+	started = reply(wire.Reply{Started: &wire.Started{}})
+	fine    = exit(wire.Exit{UserUS: 1, SystemUS: 2, MaxRSS: 3, Peak: 4})
 )
 
 // sink stores output.

@@ -63,11 +63,11 @@ func FuzzClient(f *testing.F) {
 	say := func(text string) []byte { return frame(1, wire.Message, []byte(text)) }
 	out := func(text string) []byte { return frame(1, wire.Data, append([]byte{wire.Stdout}, text...)) }
 	for _, live := range []bool{false, true} {
-		f.Add(said(say(started), out("hello"), say(exit(`"code":0,"totals":[5,0]`))), true, live)
+		f.Add(said(say(started), out("hello"), say(exit(wire.Exit{Totals: [2]int64{5, 0}}))), true, live)
 		f.Add(said(say(started), out("hello, this is too much"), say(fine), frame(1, wire.Close, nil)), true, live)
-		f.Add(said(say(`{"failed":{"what":"program","text":"x"}}`)), true, live)
+		f.Add(said(say(failed(wire.NoProgram))), true, live)
 		f.Add(said(say(started), frame(0, wire.Ping, []byte("x")), frame(1, wire.Credit, []byte{0, 0, 0, 1})), true, live)
-		f.Add(said(frame(0, wire.Hello, []byte{wire.Version}), say(started), say(exit(`"code":-1,"lost":true,"totals":[0,0]`))), false, live)
+		f.Add(said(frame(0, wire.Hello, []byte{wire.Version}), say(started), say(exit(wire.Exit{Code: -1, Lost: true}))), false, live)
 		f.Add([]byte("Error response from daemon: no such container\n"), false, live)
 	}
 	f.Fuzz(func(t *testing.T, in []byte, greeted, live bool) {

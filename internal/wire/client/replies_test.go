@@ -2,7 +2,6 @@ package client
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -12,9 +11,6 @@ import (
 )
 
 var command = fumehood.Cmd{Args: []string{"x"}, StdoutCap: 10, StderrCap: 10}
-
-// exit returns an Exit message with the given JSON fields.
-func exit(fields string) string { return `{"exit":{` + fields + `}}` }
 
 func TestExec_protocolErrors(t *testing.T) {
 	one := func(text string) func(*fake, uint32) {
@@ -34,45 +30,46 @@ func TestExec_protocolErrors(t *testing.T) {
 		live   bool
 		script func(*fake, uint32)
 	}{
-		"no JSON first":                  {false, one("hello")},
+		"text first":                     {false, one("hello")},
 		"nothing first":                  {false, one("")},
-		"an empty object first":          {false, one("{}")},
+		"an empty reply first":           {false, one(reply(wire.Reply{}))},
 		"an exit first":                  {true, one(fine)},
 		"output first":                   {true, func(f *fake, s uint32) { f.output(s, wire.Stdout, "x") }},
 		"an end of output first":         {true, func(f *fake, s uint32) { f.send(s, wire.End, wire.Stdout) }},
-		"a failure of an unknown kind":   {false, one(`{"failed":{"what":"mood","text":"x"}}`)},
-		"a failure without a reason":     {false, one(`{"failed":{}}`)},
+		"a failure of an unknown kind":   {false, one(failed("mood"))},
+		"a failure without a reason":     {false, one(failed(""))},
 		"two starts":                     {false, after(started)},
-		"a start with a number":          {false, one(`{"started":{"id":1}}`)},
-		"a failure after output":         {false, func(f *fake, s uint32) { f.output(s, wire.Stdout, "x"); f.say(s, `{"failed":{"what":"program"}}`) }},
-		"a failure after the start":      {false, after(`{"failed":{"what":"program"}}`)},
-		"no JSON":                        {false, after("\xff\xfe")},
-		"a list":                         {false, after("[]")},
-		"an empty object":                {false, after("{}")},
-		"code 300":                       {false, after(exit(`"code":300,"totals":[0,0]`))},
-		"code 256":                       {false, after(exit(`"code":256,"totals":[0,0]`))},
-		"code -1 without lost":           {false, after(exit(`"code":-1,"totals":[0,0]`))},
-		"a code beyond an int":           {false, after(exit(`"code":1e30,"totals":[0,0]`))},
-		"signal 99":                      {false, after(exit(`"code":227,"signal":99,"totals":[0,0]`))},
-		"signal -9":                      {false, after(exit(`"code":119,"signal":-9,"totals":[0,0]`))},
-		"a signal and code 0":            {false, after(exit(`"code":0,"signal":9,"totals":[0,0]`))},
-		"lost with a code":               {false, after(exit(`"code":-2,"lost":true,"totals":[0,0]`))},
-		"lost with a signal":             {false, after(exit(`"code":-1,"lost":true,"signal":9,"totals":[0,0]`))},
-		"negative survivors":             {false, after(exit(`"code":0,"survivors":-1,"totals":[0,0]`))},
-		"negative user time":             {false, after(exit(`"code":0,"user_us":-1,"totals":[0,0]`))},
-		"negative system time":           {false, after(exit(`"code":0,"system_us":-1,"totals":[0,0]`))},
-		"negative memory":                {false, after(exit(`"code":0,"max_rss":-1,"totals":[0,0]`))},
-		"negative peak":                  {false, after(exit(`"code":0,"peak":-1,"totals":[0,0]`))},
-		"negative memory kills":          {false, after(exit(`"code":0,"oom_kills":-1,"totals":[0,0]`))},
-		"negative process limits":        {false, after(exit(`"code":0,"pids_limits":-1,"totals":[0,0]`))},
-		"total too large":                {false, printed(exit(`"code":0,"totals":[6,0]`))},
-		"exit and start in one":          {false, after(`{"started":{},"exit":{"code":0,"totals":[0,0]}}`)},
-		"negative total":                 {false, after(exit(`"code":0,"totals":[-1,0]`))},
-		"total too small":                {false, printed(exit(`"code":0,"totals":[4,0]`))},
-		"no totals":                      {false, printed(exit(`"code":0`))},
-		"live total too small":           {true, printed(exit(`"code":0,"totals":[4,0]`))},
-		"live total too large":           {true, printed(exit(`"code":0,"totals":[6,0]`))},
-		"a live total of another stream": {true, printed(exit(`"code":0,"totals":[0,5]`))},
+		"a start with a number":          {false, one(reply(wire.Reply{Started: &wire.Started{ID: 1}}))},
+		"a failure after output":         {false, func(f *fake, s uint32) { f.output(s, wire.Stdout, "x"); f.say(s, failed(wire.NoProgram)) }},
+		"a failure after the start":      {false, after(failed(wire.NoProgram))},
+		"no number":                      {false, after("\xff\xfe")},
+		"more than a reply":              {false, after(fine + "x")},
+		"part of a reply":                {false, after(fine[:len(fine)-1])},
+		"an empty reply":                 {false, after(reply(wire.Reply{}))},
+		"code 300":                       {false, after(exit(wire.Exit{Code: 300}))},
+		"code 256":                       {false, after(exit(wire.Exit{Code: 256}))},
+		"code -1 without lost":           {false, after(exit(wire.Exit{Code: -1}))},
+		"a code beyond an int":           {false, after("\x00\x00\x02" + strings.Repeat("\xff", 11))},
+		"signal 99":                      {false, after(exit(wire.Exit{Code: 227, Signal: 99}))},
+		"signal -9":                      {false, after(exit(wire.Exit{Code: 119, Signal: -9}))},
+		"a signal and code 0":            {false, after(exit(wire.Exit{Signal: 9}))},
+		"lost with a code":               {false, after(exit(wire.Exit{Code: -2, Lost: true}))},
+		"lost with a signal":             {false, after(exit(wire.Exit{Code: -1, Lost: true, Signal: 9}))},
+		"negative survivors":             {false, after(exit(wire.Exit{Survivors: -1}))},
+		"negative user time":             {false, after(exit(wire.Exit{UserUS: -1}))},
+		"negative system time":           {false, after(exit(wire.Exit{SystemUS: -1}))},
+		"negative memory":                {false, after(exit(wire.Exit{MaxRSS: -1}))},
+		"negative peak":                  {false, after(exit(wire.Exit{Peak: -1}))},
+		"negative memory kills":          {false, after(exit(wire.Exit{OOMKills: -1}))},
+		"negative process limits":        {false, after(exit(wire.Exit{PIDsLimits: -1}))},
+		"total too large":                {false, printed(exit(wire.Exit{Totals: [2]int64{6, 0}}))},
+		"exit and start in one":          {false, after(reply(wire.Reply{Started: &wire.Started{}, Exit: &wire.Exit{}}))},
+		"negative total":                 {false, after(exit(wire.Exit{Totals: [2]int64{-1, 0}}))},
+		"total too small":                {false, printed(exit(wire.Exit{Totals: [2]int64{4, 0}}))},
+		"no totals":                      {false, printed(exit(wire.Exit{}))},
+		"live total too small":           {true, printed(exit(wire.Exit{Totals: [2]int64{4, 0}}))},
+		"live total too large":           {true, printed(exit(wire.Exit{Totals: [2]int64{6, 0}}))},
+		"a live total of another stream": {true, printed(exit(wire.Exit{Totals: [2]int64{0, 5}}))},
 		"output on channel 7": {true, func(f *fake, s uint32) {
 			f.say(s, started)
 			f.output(s, 7, "x")
@@ -119,7 +116,7 @@ func TestExec_failedStart(t *testing.T) {
 	} {
 		g, f := newFake(t)
 		_, _, err := run(t, g, f, command, false, func(s uint32) {
-			f.say(s, fmt.Sprintf(`{"failed":{"what":%q,"text":"why not"}}`, what))
+			f.say(s, failed(what))
 		})
 		if got := fumehood.ClassOf(err); !errors.Is(got, class) || !strings.Contains(err.Error(), "why not") {
 			t.Errorf("%s: got %v (class %v)", what, err, got)
@@ -132,15 +129,15 @@ func TestExec_failedStart(t *testing.T) {
 
 func TestWait_outcomes(t *testing.T) {
 	for name, c := range map[string]struct {
-		exit string
+		exit wire.Exit
 		want provider.Exit
 	}{
-		"a code":            {`"code":137,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a code and a kill": {`"code":137,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
-		"a signal":          {`"code":137,"signal":9,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
-		"out of memory":     {`"code":137,"signal":9,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
-		"another signal":    {`"code":143,"signal":15,"totals":[0,0],"oom_kills":1`, provider.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
-		"lost":              {`"code":-1,"lost":true,"totals":[0,0]`, provider.Exit{Outcome: fumehood.Lost, Code: -1}},
+		"a code":            {wire.Exit{Code: 137}, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a code and a kill": {wire.Exit{Code: 137, OOMKills: 1}, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
+		"a signal":          {wire.Exit{Code: 137, Signal: 9}, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
+		"out of memory":     {wire.Exit{Code: 137, Signal: 9, OOMKills: 1}, provider.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
+		"another signal":    {wire.Exit{Code: 143, Signal: 15, OOMKills: 1}, provider.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
+		"lost":              {wire.Exit{Code: -1, Lost: true}, provider.Exit{Outcome: fumehood.Lost, Code: -1}},
 	} {
 		g, f := newFake(t)
 		got, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, started); f.say(s, exit(c.exit)) })
@@ -157,7 +154,7 @@ func TestExec_output(t *testing.T) {
 		f.output(s, wire.Stdout, "0123456789")
 		f.send(s, wire.End, wire.Stdout) // repeats what the exit implies
 		f.output(s, wire.Stderr, "abc")
-		f.say(s, exit(`"code":0,"totals":[1000,3]`))
+		f.say(s, exit(wire.Exit{Totals: [2]int64{1000, 3}}))
 	})
 	if err != nil || out.out[1].String() != "0123456789" || out.out[2].String() != "abc" || *got.Totals != [2]int64{1000, 3} {
 		t.Errorf("got %+v, %q, %q, %v", got, &out.out[1], &out.out[2], err)
@@ -170,7 +167,7 @@ func TestExec_afterExit(t *testing.T) {
 		f.say(s, started)
 		f.say(s, fine)
 		f.output(s, wire.Stdout, "late")
-		f.say(s, exit(`"code":7,"totals":[4,0]`))
+		f.say(s, exit(wire.Exit{Code: 7, Totals: [2]int64{4, 0}}))
 		f.send(s, wire.Close)
 	})
 	if err != nil || got.Outcome != fumehood.Exited || got.Code != 0 || out.out[1].Len() != 0 {

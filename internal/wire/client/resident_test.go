@@ -112,7 +112,7 @@ func detach(t *testing.T, g *Guest, f *fake, out provider.Sink) *Detached {
 	t.Helper()
 	go func() {
 		<-f.opened
-		f.say(1, `{"started":{"id":5}}`)
+		f.say(1, reply(wire.Reply{Started: &wire.Started{ID: 5}}))
 	}()
 	d, err := g.Detach(t.Context(), command, 0, out)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestDetached_Wait(t *testing.T) {
 		f.output(1, wire.StdoutAt, offset(105))
 		f.output(1, wire.Stdout, strings.Repeat("x", 20)) // more than the command's output cap
 		f.output(1, wire.StderrAt, offset(7))
-		f.say(1, exit(`"code":3,"totals":[125,7],"wall_us":1500`))
+		f.say(1, exit(wire.Exit{Code: 3, Totals: [2]int64{125, 7}, WallUS: 1500}))
 	})
 	if err != nil || exit.Code != 3 || exit.Duration != 1500*time.Microsecond || *exit.Totals != [2]int64{125, 7} {
 		t.Errorf("got %+v, %v", exit, err)
@@ -172,7 +172,7 @@ func TestDetached_splitOffset(t *testing.T) {
 		f.output(1, wire.Stderr, "err")
 		f.output(1, wire.StdoutAt, offset(1000)[3:])
 		f.output(1, wire.Stdout, "out")
-		f.say(1, exit(`"code":0,"totals":[1003,3]`))
+		f.say(1, exit(wire.Exit{Totals: [2]int64{1003, 3}}))
 	})
 	if err != nil || out.out[1].String() != "out" || out.out[2].String() != "err" || skipped != [3]int64{0, 1000, 0} {
 		t.Errorf("got %q and %q, skipped %v: %v", &out.out[1], &out.out[2], skipped, err)
@@ -217,16 +217,19 @@ func TestDetach_canceledStart(t *testing.T) {
 
 func TestDetached_protocolErrors(t *testing.T) {
 	for name, script := range map[string]func(f *fake){
-		"an offset that is too long":   func(f *fake) { f.output(1, wire.StdoutAt, "123456789") },
-		"an incomplete offset":         func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
-		"an offset that goes back":     func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
-		"offset 0":                     func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
-		"a negative offset":            func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
-		"a total beyond the output":    func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(`"code":0,"totals":[2,0]`)) },
-		"a total below the offset":     func(f *fake) { f.output(1, wire.StdoutAt, offset(9)); f.say(1, exit(`"code":0,"totals":[8,0]`)) },
-		"a negative time":              func(f *fake) { f.say(1, exit(`"code":0,"totals":[0,0],"wall_us":-1`)) },
+		"an offset that is too long": func(f *fake) { f.output(1, wire.StdoutAt, "123456789") },
+		"an incomplete offset":       func(f *fake) { f.output(1, wire.StdoutAt, "1234567"); f.output(1, wire.Stdout, "1") },
+		"an offset that goes back":   func(f *fake) { f.output(1, wire.Stdout, "12345"); f.output(1, wire.StdoutAt, offset(4)) },
+		"offset 0":                   func(f *fake) { f.output(1, wire.StdoutAt, offset(0)) },
+		"a negative offset":          func(f *fake) { f.output(1, wire.StdoutAt, offset(1<<63)) },
+		"a total beyond the output":  func(f *fake) { f.output(1, wire.Stdout, "1"); f.say(1, exit(wire.Exit{Totals: [2]int64{2, 0}})) },
+		"a total below the offset": func(f *fake) {
+			f.output(1, wire.StdoutAt, offset(9))
+			f.say(1, exit(wire.Exit{Totals: [2]int64{8, 0}}))
+		},
+		"a negative time":              func(f *fake) { f.say(1, exit(wire.Exit{WallUS: -1})) },
 		"output on an unknown channel": func(f *fake) { f.output(1, 5, "x") },
-		"a second start, no exit":      func(f *fake) { f.say(1, `{"started":{"id":5}}`) },
+		"a second start, no exit":      func(f *fake) { f.say(1, reply(wire.Reply{Started: &wire.Started{ID: 5}})) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newResident(t)
@@ -245,7 +248,7 @@ func TestDetached_protocolErrors(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	for name, reply := range map[string]string{"no number": started, "a number below 1": `{"started":{"id":-1}}`} {
+	for name, reply := range map[string]string{"no number": started, "a number below 1": reply(wire.Reply{Started: &wire.Started{ID: -1}})} {
 		t.Run(name, func(t *testing.T) {
 			g, f := newResident(t)
 			go func() {
@@ -259,7 +262,7 @@ func TestDetached_protocolErrors(t *testing.T) {
 	}
 	t.Run("a number without Detach", func(t *testing.T) {
 		g, f := newFake(t)
-		_, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, `{"started":{"id":1}}`) })
+		_, _, err := run(t, g, f, command, false, func(s uint32) { f.say(s, reply(wire.Reply{Started: &wire.Started{ID: 1}})) })
 		if !errors.Is(err, fumehood.ErrInfrastructure) {
 			t.Errorf("got %v", err)
 		}
@@ -295,7 +298,7 @@ func TestDetached_connectionEnds(t *testing.T) {
 func TestDetached_timedOut(t *testing.T) {
 	g, f := newResident(t)
 	d := detach(t, g, f, (&sink{}).take)
-	got, err := end(t, f, d, func() { f.say(1, exit(`"code":137,"signal":9,"totals":[0,0],"timed_out":true`)) })
+	got, err := end(t, f, d, func() { f.say(1, exit(wire.Exit{Code: 137, Signal: 9, TimedOut: true})) })
 	if err != nil || got.Outcome != fumehood.TimedOut || got.Code != -1 || got.Signal != 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -315,7 +318,7 @@ func TestForget_duringDelivery(t *testing.T) {
 			t.Error(err)
 		}
 		f.output(1, wire.Stdout, "more")
-		f.say(1, exit(`"code":0,"totals":[8,0]`))
+		f.say(1, exit(wire.Exit{Totals: [2]int64{8, 0}}))
 	})
 	if err != nil || got.Outcome != fumehood.Exited || out.out[1].String() != "somemore" {
 		t.Errorf("got %+v, %q, %v", got, &out.out[1], err)

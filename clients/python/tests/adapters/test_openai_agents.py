@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import io
 import json
@@ -41,7 +42,7 @@ import fumehood.openai_agents
 import tests  # noqa: F401
 from fumehood import AsyncClient, ConfigError
 from fumehood.openai_agents import FumehoodSandboxClient, FumehoodSandboxClientOptions
-from tests.real import IMAGE, wait_for
+from tests.real import BINARY, IMAGE, PROVIDER, native_sandboxes, wait_for
 
 FOLDER = Path(__file__).parent / "openai_agents"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "openai_agents.md"
@@ -63,7 +64,8 @@ def leaves_nothing() -> Iterator[None]:
     """Remove kept sandboxes of a test that failed."""
     yield
     for container in containers():
-        subprocess.run(["docker", "rm", "-f", container], check=True, capture_output=True)
+        remove = [BINARY, "cleanup"] if PROVIDER == "native" else ["docker", "rm", "-f"]
+        subprocess.run([*remove, container], check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -77,10 +79,26 @@ def options(**given: Any) -> FumehoodSandboxClientOptions:
     return FumehoodSandboxClientOptions(IMAGE, labels={"test": LABEL}, **given)
 
 
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def containers() -> list[str]:
     """Return the containers of these tests."""
-    command = ["docker", "ps", "-aq", "--filter", f"label=fumehood.label.test={LABEL}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    if PROVIDER == "native":
+        return native_sandboxes()
+    return output("docker", "ps", "-aq", "--filter", f"label=fumehood.label.test={LABEL}").split()
+
+
+def kill(sandbox: str) -> None:
+    """Kill all processes of a sandbox."""
+    if PROVIDER != "native":
+        subprocess.run(["docker", "kill", sandbox], check=True, capture_output=True)
+        return
+    for groups in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):  # it has ended
+            if f"/fumehood/{sandbox}-" in groups.read_text():
+                os.kill(int(groups.parent.name), signal.SIGKILL)
 
 
 def command(cmd: str, **more: Any) -> Any:
@@ -225,7 +243,7 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         await session.exec("rm -rf /workspace", shell=["sh", "-c"])
         with pytest.raises(errors.WorkspaceRootNotFoundError, match=r"root not found: /workspace$"):
             await session.exec("true")
-        await asyncio.to_thread(subprocess.run, ["docker", "kill", *containers()], check=True, capture_output=True)
+        await asyncio.to_thread(kill, *containers())
         with pytest.raises(errors.ExecTransportError):
             await session.exec("true")
         assert not await session.running()
@@ -592,9 +610,7 @@ def test_ended(number: signal.Signals) -> None:
         try:
 
             def works() -> bool:
-                found = containers()
-                top = ["docker", "top", *found, "-o", "pid,args"]
-                return bool(found) and f"sleep {seconds}" in subprocess.run(top, capture_output=True, text=True).stdout
+                return bool(containers()) and f"sleep {seconds}" in output("ps", "-eo", "args")
 
             assert wait_for(lambda: works() or running.poll() is not None)
             assert running.poll() is None
@@ -603,8 +619,7 @@ def test_ended(number: signal.Signals) -> None:
             while containers():
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
-            left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-            assert f"sleep {seconds}" not in left
+            assert f"sleep {seconds}" not in output("ps", "-eo", "args")
         finally:
             running.kill()
 
