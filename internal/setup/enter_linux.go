@@ -48,12 +48,5 @@ func Enter() (int, error) {
 	if err := closeStandard(); err != nil {
 		return 0, err
 	}
-	status, err := wait(pid)
-	if err != nil {
-		return 0, err
-	}
-	if status.Signaled() {
-		return 128 + int(status.Signal()), nil
-	}
-	return status.ExitStatus(), nil
+	return wait(pid)
 }

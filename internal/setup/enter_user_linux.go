@@ -80,21 +80,14 @@ func startIn(path, mode string, joined, made uintptr) (int, error) {
 		return 0, err
 	}
 	// The fork ends when it has started the program, which is a child of this process too.
-	status, err := wait(int(fork)) //nolint:gosec // a process ID
-	if err == nil && status.ExitStatus() != 0 {
-		err = fmt.Errorf("join the sandbox: exit code %d", status.ExitStatus())
+	code, err := wait(int(fork)) //nolint:gosec // a process ID
+	if err == nil && code != 0 {
+		err = fmt.Errorf("join the sandbox: exit code %d", code)
 	}
 	if err != nil {
 		return 0, err
 	}
-	status, err = wait(pid)
-	if err != nil {
-		return 0, err
-	}
-	if status.Signaled() {
-		return 128 + int(status.Signal()), nil
-	}
-	return status.ExitStatus(), nil
+	return wait(pid)
 }
 
 // started reads what the forks report, and returns the ID of the program's process.
@@ -227,11 +220,19 @@ func closeStandard() error {
 	return nil
 }
 
-// wait waits for the end of a child, or of any with -1.
-func wait(pid int) (status syscall.WaitStatus, err error) {
+// wait waits for the end of a child, and returns its exit code, or 128 and the number of the signal that ended it.
+func wait(child int) (int, error) {
 	for {
-		if _, err = syscall.Wait4(pid, &status, 0, nil); err != syscall.EINTR {
-			return status, os.NewSyscallError("wait4", err)
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(child, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 0, os.NewSyscallError("wait4", err)
+		case status.Signaled():
+			return 128 + int(status.Signal()), nil
+		default:
+			return status.ExitStatus(), nil
 		}
 	}
 }

@@ -46,6 +46,17 @@ func newFS(kind string, attributes int, options ...string) (mount, error) {
 	return mount{kind, fd}, nil
 }
 
+// MountDisk returns a mount of the ext4 on a device, which is not attached to any path.
+func MountDisk(device string) (*os.File, error) {
+	// Without noinit_itable, the kernel writes the tables of inodes in the background. With nobarrier, fsync and the last
+	// unmount do not wait for the host's disk: the files need not outlive a crash of the host.
+	m, err := newFS("ext4", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, "source="+device, "errors=remount-ro", "noinit_itable", "nobarrier")
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(m.fd), "disk"), nil //nolint:gosec // not negative
+}
+
 // clone returns another mount of a file or folder, with the mounts below it.
 func clone(name string) (mount, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)

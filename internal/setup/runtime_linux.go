@@ -54,11 +54,7 @@ func Supervise(conn *os.File) (int, error) {
 		l.Root.takeDisk(passed)
 	}
 	if step, err := l.prepare(); err != nil {
-		reply := Reply{Step: step, Error: err.Error()}
-		if f, ok := errors.AsType[*failure](err); ok {
-			reply.Fault = f.fault
-		}
-		return 0, errors.Join(err, Send(conn, reply))
+		return 0, errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 	}
 	return l.run()
 }
@@ -89,7 +85,7 @@ func (l Launch) prepare() (step string, err error) {
 	if err := l.Root.mount(nil); err != nil {
 		return "make the root file system", err
 	}
-	if err := l.inRoot(s); err != nil {
+	if err := InThread(func() error { return l.inRoot(s) }); err != nil {
 		return "prepare the root file system", err
 	}
 	if err := l.Root.attachBinds(s); err != nil {
@@ -122,24 +118,15 @@ func (r Root) attachBinds(s sources) error {
 	return nil
 }
 
-// inRoot makes folders and files in the root file system. The root directory of this process is there meanwhile, so no
-// link in the image leads out of it.
-func (l Launch) inRoot(s sources) (err error) {
-	host, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: "/", Err: err}
+// inRoot makes folders and files in the root file system. Meanwhile that is the root directory of the calling thread, so
+// no link in the image leads out of it. The thread must end afterwards.
+func (l Launch) inRoot(s sources) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
 	}
-	defer unix.Close(host)
-	if err := syscall.Chroot(l.Root.RootPoint()); err != nil {
+	if err := unix.Chroot(l.Root.RootPoint()); err != nil {
 		return &os.PathError{Op: "chroot", Path: l.Root.RootPoint(), Err: err}
 	}
-	defer func() {
-		berr := unix.Fchdir(host)
-		if berr == nil {
-			berr = syscall.Chroot(".")
-		}
-		err = errors.Join(err, os.NewSyscallError("return to the host's root", berr))
-	}()
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
@@ -182,13 +169,10 @@ func (l Launch) run() (int, error) {
 		return 0, &os.PathError{Op: "start", Path: l.Args[0], Err: err}
 	}
 	// The sandbox is alone with the host: its end must end the connection.
-	for fd := range 2 {
-		if err := unix.Close(fd); err != nil {
-			return 0, os.NewSyscallError("close", err)
-		}
+	if err := closeStandard(); err != nil {
+		return 0, err
 	}
-	done := children{}
-	code, err := done.wait(pid)
+	code, err := wait(pid)
 	if err != nil || code != 0 {
 		return code, err
 	}
@@ -199,28 +183,5 @@ func (l Launch) run() (int, error) {
 	if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		return 0, fmt.Errorf("%s: %w", l.PIDFile, err)
 	}
-	return done.wait(pid)
-}
-
-// children are the exit codes of children that have ended, by process ID.
-type children map[int]int
-
-// wait waits for a child's end, and returns its exit code, or 128 and the number of the signal that ended it.
-func (c children) wait(child int) (int, error) {
-	for {
-		if code, ok := c[child]; ok {
-			return code, nil
-		}
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			return 0, os.NewSyscallError("wait4", err)
-		case status.Signaled():
-			c[pid] = 128 + int(status.Signal())
-		default:
-			c[pid] = status.ExitStatus()
-		}
-	}
+	return wait(pid)
 }

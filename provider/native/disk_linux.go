@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // memoryDisk returns the largest writable layer in memory, in bytes.
@@ -48,7 +49,7 @@ func makeDisk(ctx context.Context, folder string, size int64, user int) (_ *os.F
 		return nil, err
 	}
 	defer loop.Close() // it was only opened to be mounted
-	return mountDisk(loop)
+	return setup.MountDisk(loop.Name())
 }
 
 // format makes an ext4 in a file. It has no journal, since it does not outlive a crash, and writes no tables of inodes,
@@ -115,33 +116,4 @@ func attachLoop(f *os.File) (*os.File, error) {
 		}
 	}
 	return nil, errors.New("other processes take every free loop device")
-}
-
-// mountDisk returns a mount of a loop device that is not attached to any path.
-func mountDisk(loop *os.File) (*os.File, error) {
-	fs, err := unix.Fsopen("ext4", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("fsopen", err)
-	}
-	defer unix.Close(fs)
-	for _, option := range [][2]string{{"source", loop.Name()}, {"errors", "remount-ro"}} {
-		if err := unix.FsconfigSetString(fs, option[0], option[1]); err != nil {
-			return nil, fmt.Errorf("mount the disk: option %s: %w", option[0], err)
-		}
-	}
-	// Without the first, the kernel writes the tables of inodes in the background. With the second, fsync and the last
-	// unmount do not wait for the host's disk: the files need not outlive a crash of the host.
-	for _, option := range []string{"noinit_itable", "nobarrier"} {
-		if err := unix.FsconfigSetFlag(fs, option); err != nil {
-			return nil, fmt.Errorf("mount the disk: option %s: %w", option, err)
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, fmt.Errorf("mount the disk: %w", err)
-	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-	if err != nil {
-		return nil, os.NewSyscallError("fsmount", err)
-	}
-	return os.NewFile(uintptr(fd), "disk"), nil //nolint:gosec // not negative
 }

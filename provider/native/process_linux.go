@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,7 +98,7 @@ const allRights = ^uint64(0)
 // capabilities. It does so in a thread of its own, to which all of that belongs. Before that, the thread calls before,
 // unless it is nil.
 func startIn(group cgroup, cmd *exec.Cmd, rights uint64, before func() error) error {
-	return inThread(func() error {
+	return setup.InThread(func() error {
 		if before != nil {
 			if err := before(); err != nil {
 				return err
@@ -120,21 +119,6 @@ func startIn(group cgroup, cmd *exec.Cmd, rights uint64, before func() error) er
 		}
 		return errors.Join(err, leave())
 	})
-}
-
-// inThread calls f in a thread that ends afterwards.
-func inThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // without the reverse: the thread ends with the goroutine
-		if unix.Gettid() == os.Getpid() {
-			done <- inThread(f) // the first thread never ends; meanwhile it is not free for the goroutine
-			runtime.UnlockOSThread()
-			return
-		}
-		done <- f()
-	}()
-	return <-done
 }
 
 // launchShared is launch for the first process of a service, in the mode "setup", whose user and network namespaces are those

@@ -104,9 +104,8 @@ func (o *ociRuntime) args(state, command string, more ...string) []string {
 
 // Files and folders of a runtime in a sandbox's folder.
 const (
-	bundleFolder = "bundle"
-	stateFolder  = "runtime" // the runtime's own
-	processFile  = "process.json"
+	stateFolder = "runtime" // the runtime's own
+	processFile = "process.json"
 )
 
 // container is the name that the runtime gives to a sandbox.
@@ -124,11 +123,7 @@ func (s *service) launchRuntime(disk *os.File) error {
 	if err := os.Mkdir(s.config.Root.RootPoint(), 0o700); err != nil { // runc looks for it in the host's mount namespace too
 		return err
 	}
-	bundle := filepath.Join(s.sb.folder, bundleFolder)
-	if err := os.Mkdir(bundle, 0o700); err != nil {
-		return err
-	}
-	if err := writeJSON(filepath.Join(bundle, "config.json"), spec); err != nil {
+	if err := writeJSON(filepath.Join(s.sb.folder, "config.json"), spec); err != nil {
 		return err
 	}
 	if err := writeJSON(filepath.Join(s.sb.folder, processFile), spec.Process); err != nil {
@@ -143,7 +138,7 @@ func (s *service) launchRuntime(disk *os.File) error {
 		}
 		s.oci.layer = fmt.Sprintf("dir=%s,size=%d", root.Scratch, st.Bavail*uint64(st.Bsize)) //nolint:gosec // not negative
 	}
-	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", bundle)
+	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", s.sb.folder)
 	if err == nil && disk != nil {
 		err = s.init.sendFiles(disk)
 	}
