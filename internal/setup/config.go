@@ -89,8 +89,8 @@ type Root struct {
 	userNamespace bool     // as Config.UserNamespace
 	attached      []string // folders with the layers, lowest first; set by overlay
 	copied        bool     // the layers are copied, because the kernel does not mount the overlay
-	shared        []mount  // for other sandboxes; set by takeVolumes
-	disk          mount    // the writable layer, with OnDisk; set by takeDisk
+	shared        []int    // descriptors of mounts for other sandboxes; set by takeVolumes
+	disk          int      // a descriptor of the writable layer, with OnDisk; set by takeDisk
 }
 
 // Mount is a path of the host that is visible in the sandbox.

@@ -26,7 +26,7 @@ func (r Root) passes() (n int) {
 // takeDisk takes the mount of the writable layer out of those that the host has sent.
 func (r *Root) takeDisk(passed []mount) (others []mount) {
 	if r.OnDisk {
-		r.disk, passed = passed[0], passed[1:]
+		r.disk, passed = passed[0].fd, passed[1:]
 	}
 	return passed
 }
@@ -143,19 +143,19 @@ func receiveMounts(conn *os.File, n int) (all []mount, _ error) {
 	return all, nil
 }
 
-// sendMounts sends mounts, each one with one byte, and closes them.
-func sendMounts(conn *os.File, all []mount) error {
+// sendFDs sends descriptors, each one with one byte, and closes them.
+func sendFDs(conn *os.File, all []int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
-	for _, m := range all {
+	for _, fd := range all {
 		var serr error
 		err := raw.Write(func(socket uintptr) bool {
-			serr = unix.Sendmsg(int(socket), []byte{0}, unix.UnixRights(m.fd), nil, unix.MSG_NOSIGNAL)
+			serr = unix.Sendmsg(int(socket), []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
 			return !errors.Is(serr, unix.EAGAIN)
 		})
-		m.close()
+		_ = unix.Close(fd) // nothing was written
 		if err := errors.Join(err, serr); err != nil {
 			return err
 		}

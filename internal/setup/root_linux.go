@@ -154,8 +154,9 @@ func (r Root) mountWritable() error {
 		size := "size=" + strconv.FormatInt(r.Size, 10)
 		return unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700")
 	}
-	defer r.disk.close()
-	return r.disk.attach(r.Scratch)
+	disk := mount{"the writable layer", r.disk}
+	defer disk.close()
+	return disk.attach(r.Scratch)
 }
 
 // overlay mounts the layers, with the writable one on top, at Scratch/root. The folders are given to the kernel as

@@ -59,7 +59,7 @@ func Run(conn *os.File) error {
 	case c.Root == nil:
 		return Send(conn, Reply{})
 	default:
-		return errors.Join(Send(conn, Reply{Copied: c.Root.copied}), sendMounts(conn, c.Root.shared))
+		return errors.Join(Send(conn, Reply{Copied: c.Root.copied}), sendFDs(conn, c.Root.shared))
 	}
 	return errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 }
