@@ -16,7 +16,8 @@ type Opener interface {
 	Open(ctx context.Context, name string) (fumehood.Sandbox, error)
 	// Kept lists the kept sandboxes by name.
 	Kept(ctx context.Context) ([]KeptSandbox, error)
-	// Logs sends the output of the main process of a kept sandbox's service to out, whether or not it still runs.
+	// Logs sends the output of the main process of a kept sandbox's service to out, whether or not it still runs. The
+	// beginning of a long output may not be kept.
 	// An empty service means the default one. If the main process is Fumehood's own, it writes nothing, and the
 	// error is an ErrUnsupported.
 	Logs(ctx context.Context, name, service string, opts LogOptions, out Sink) error
@@ -35,7 +36,7 @@ type KeptSandbox struct {
 
 // LogOptions selects the part of a log to return.
 type LogOptions struct {
-	Tail   int  // number of last lines; 0 means all
+	Tail   int  // number of last lines, perhaps of each stream; 0 means all
 	Follow bool // continue with new output until the main process ends
 }
 

@@ -19,8 +19,9 @@ func (a *commandLine) newLogsCommand() *cobra.Command {
 		Short: "Print the output of a service of a named sandbox",
 		Long: `Logs prints the output of a service's main process, whether or not it still
 runs. A service without a command of its own logs nothing, and the output of
-"fumehood exec" is not logged. On a terminal, control characters are shown as
-escapes such as \x1b.`,
+"fumehood exec" is not logged. The native provider keeps the last MiB of each of
+standard output and standard error, and --tail counts the lines of each. On a
+terminal, control characters are shown as escapes such as \x1b.`,
 		Example: "  fumehood logs shop --service db --tail 20\n  fumehood logs shop -f",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,12 @@ func (g *guest) enlist(c *command) *wire.Failed {
 	defer g.mu.Unlock()
 	if c.req.Live {
 		return noDetached
+	}
+	if c.req.ID == wire.ProgramID {
+		if g.again != nil {
+			return &wire.Failed{What: wire.NoDetached, Text: "only the guest starts the service's own program again"}
+		}
+		return g.enlistProgram(c)
 	}
 	if g.detached[c.req.ID] != nil {
 		return &wire.Failed{What: wire.NoDetached, Text: fmt.Sprintf("detached command %d already exists", c.req.ID)}
@@ -74,6 +81,9 @@ func (g *guest) reserve(s *wire.Stream, req *wire.Reserve) {
 func (g *guest) strike(id int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if id == wire.ProgramID && g.program != nil {
+		g.program = g.program.earlier
+	}
 	delete(g.detached, id)
 	delete(g.reserved, id)
 }
@@ -81,6 +91,9 @@ func (g *guest) strike(id int) {
 func (g *guest) find(id int) *command {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if id == wire.ProgramID {
+		return g.program
+	}
 	return g.detached[id]
 }
 
@@ -144,7 +157,7 @@ func (g *guest) join(s *wire.Stream, req *wire.Join) {
 	}
 	reply(s, r)
 	if r.Failed == nil {
-		c.watch(s)
+		c.watch(s, req.Kept)
 	}
 }
 
@@ -158,8 +171,8 @@ func (g *guest) forget(s *wire.Stream, req *wire.Forget) {
 	answer(s, forgot)
 }
 
-// watch serves a host that watches a detached command, until the host closes the stream.
-func (c *command) watch(s *wire.Stream) {
+// watch serves a host that watches a detached command, until the host closes the stream. kept is that of wire.Join.
+func (c *command) watch(s *wire.Stream, kept bool) {
 	gone := make(chan struct{})
 	var showing sync.WaitGroup
 	defer showing.Wait()
@@ -173,32 +186,50 @@ func (c *command) watch(s *wire.Stream) {
 		}
 		if c.take(s, ev) && !following {
 			following = true
-			showing.Go(func() { c.show(s, gone) })
+			showing.Go(func() { c.show(s, gone, kept) })
 		}
 	}
 }
 
-// show sends the output to a host, and then how the command ended.
-func (c *command) show(s *wire.Stream, gone <-chan struct{}) {
+// show sends the output to a host, and then how the command ended. With kept, it sends only what is there now.
+func (c *command) show(s *wire.Stream, gone <-chan struct{}, kept bool) {
+	var exit *wire.Exit
+	if kept && !isClosed(c.ended) {
+		exit = &wire.Exit{Code: -1, Lost: true}
+	}
 	var streams sync.WaitGroup
-	for i := range c.tails {
-		streams.Go(func() { c.showOne(s, i, gone) })
+	for i, t := range c.tails {
+		until := int64(math.MaxInt64)
+		if exit != nil {
+			_, until = t.Bytes()
+			exit.Totals[i] = until
+		}
+		streams.Go(func() { c.showOne(s, i, until, gone) })
 	}
 	streams.Wait()
-	if !isClosed(c.ended) {
-		return // the host is gone
+	if exit == nil {
+		if !isClosed(c.ended) {
+			return // the host is gone
+		}
+		exit = c.exit
 	}
-	reply(s, wire.Reply{Exit: c.exit})
+	reply(s, wire.Reply{Exit: exit})
 }
 
 var offsets = []byte{wire.StdoutAt, wire.StderrAt}
 
-// showOne sends one output until the command has ended and everything is sent, or the host is gone.
-func (c *command) showOne(s *wire.Stream, i int, gone <-chan struct{}) {
+// showOne sends one output until a number of its bytes are sent, the command has ended and all of its bytes are sent, or
+// the host is gone. The output may go on with that of the next program.
+func (c *command) showOne(s *wire.Stream, i int, until int64, gone <-chan struct{}) {
 	const most = 32 << 10
 	for sent := int64(0); ; {
-		last := isClosed(c.ended)
 		p, at, more := c.tails[i].From(sent, most)
+		if isClosed(c.ended) {
+			until = min(until, c.exit.Totals[i])
+		}
+		at = min(at, until)
+		p = p[:min(int64(len(p)), until-at)]
+		last := at == until
 		if at > sent && (len(p) > 0 || last) {
 			if s.Send(offsets[i], binary.BigEndian.AppendUint64(nil, uint64(at))) != nil { //nolint:gosec // not negative
 				return

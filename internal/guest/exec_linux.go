@@ -38,6 +38,7 @@ type command struct {
 	told    bool          // the start's outcome was sent to the host
 	ended   chan struct{} // closed when exit is set
 	exit    *wire.Exit    // set for a detached command only
+	earlier *command      // which this one replaces if it starts; nil unless it is the service's own program
 
 	mu       sync.Mutex
 	killing  bool
@@ -50,7 +51,7 @@ type command struct {
 // exec runs a command for the host. For a detached command it returns when the host stops watching.
 func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	<-g.prepared
-	c := &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
+	c := newCommand(g, s, req)
 	if req.Detach {
 		if failed := g.enlist(c); failed != nil {
 			reply(c.s, wire.Reply{Failed: failed})
@@ -69,8 +70,12 @@ func (g *guest) exec(s *wire.Stream, req *wire.Exec) {
 	go c.run()
 	<-c.settled
 	if c.failed == nil {
-		c.watch(s)
+		c.watch(s, false)
 	}
+}
+
+func newCommand(g *guest, s *wire.Stream, req *wire.Exec) *command {
+	return &command{g: g, s: s, req: req, typed: newQueue(), exited: make(chan struct{}), done: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // begin hands the command to a worker when it is its turn. It returns nil on success.

@@ -37,7 +37,9 @@ type guest struct {
 	secret   []byte           // of hosts; nil if not resident
 	detached map[int]*command // the detached commands that are not forgotten, by number
 	reserved map[int]reservation
-	last     int // the highest number given to a detached command
+	program  *command      // the service's own, or the one before while it is started again; nil for none
+	again    *wire.Restart // when the guest starts it again; nil as long as a host does that
+	last     int           // the highest number given to a detached command
 }
 
 const (
@@ -212,6 +214,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.join(s, req.Join)
 		case req.Forget != nil:
 			g.forget(s, req.Forget)
+		case req.Restart != nil:
+			g.restart(s, req.Restart)
 		case req.Dial != nil:
 			g.dial(s, req.Dial)
 		case req.Talk != nil:

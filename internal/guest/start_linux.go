@@ -83,7 +83,9 @@ func (c *command) plumb() (theirs [3]int, err error) {
 			return theirs, err
 		}
 		c.output = append(c.output, &outlet{c: c, i: i, fd: ours})
-		c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		if len(c.tails) <= i { // otherwise it goes on with those of the program before
+			c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
+		}
 		theirs[i+1] = their
 	}
 	return theirs, nil

@@ -173,15 +173,7 @@ func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sin
 	if cmd.User != "" && cmd.User != m.cfg.User {
 		return m.detachAs(ctx, cmd, out)
 	}
-	g, err := m.keeper(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p, err := g.Detach(ctx, cmd, 0, out)
-	if err != nil {
-		return nil, m.explainLost(ctx, err)
-	}
-	return p, nil
+	return m.kept(ctx, func(g *client.Guest) (*client.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
 }
 
 // Detached lists the service's detached commands.

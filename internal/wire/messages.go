@@ -43,6 +43,7 @@ type Request struct {
 	List    *List    `json:"list,omitempty"`
 	Join    *Join    `json:"join,omitempty"`
 	Forget  *Forget  `json:"forget,omitempty"`
+	Restart *Restart `json:"restart,omitempty"`
 }
 
 // Dial asks the guest to connect to a TCP port in its container. The guest answers with a Connected. Then the
@@ -123,6 +124,9 @@ type Detached struct {
 // with Failed if there is no such command. See Order.Follow.
 type Join struct {
 	ID int `json:"id"`
+	// Kept ends the output with what was written until Order.Follow. If the command runs, the Exit then reports that its end
+	// is unknown.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Forget asks a guest to drop a detached command that has ended. It answers with a Forgot.
@@ -272,7 +276,7 @@ type Exec struct {
 	// in Started. This requires a resident guest, and excludes Live. The end of the output, Caps bytes of each stream,
 	// is kept until the command is forgotten. A host gets no output until it sends Order.Follow.
 	Detach bool
-	// ID is the reserved number of a detached command; 0 for the guest's next number.
+	// ID is the reserved number of a detached command, or ProgramID; 0 for the guest's next number.
 	ID int
 	// WallMS is the number of milliseconds after which a detached command is killed; 0 for no limit.
 	WallMS int64

@@ -116,9 +116,6 @@ func (j *project) units(ctx context.Context) ([]unit, error) {
 		u := units[m.Name]
 		u.spec, u.member = m.Spec, &members[i]
 		all = append(all, u)
-		if m.Program != nil && j.spec.Keep && err == nil {
-			err = j.Unsupported(m.Name, "the native provider keeps only services that wait for commands, such as `sleep infinity`", "command")
-		}
 	}
 	if err != nil {
 		return all, err

@@ -50,6 +50,11 @@ func (sb *sandbox) keep(ctx context.Context, spec fumehood.Spec) error {
 		if err := s.image.Keep(ctx, sb.folder); err != nil {
 			return err
 		}
+		if s.main != nil {
+			if err := s.main.leave(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	if err := sb.writeState(spec); err != nil {
 		return err
@@ -72,6 +77,9 @@ func (s *service) leave() {
 	s.mu.Unlock()
 	s.forwards.Close()
 	s.guests.Close()
+	if s.main != nil {
+		s.main.running.Wait()
+	}
 	if s.limiter != nil {
 		s.limiter.close()
 		s.limiter = nil
@@ -142,6 +150,9 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, s := range sb.services {
+		if s.runs {
+			s.endRestarts(ctx)
+		}
 		errs = append(errs, s.killAll(ctx))
 	}
 	return errors.Join(errs...)

@@ -75,7 +75,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	sb.kept.Store(true)
 	sb.ran.Store(true)
 	for i, has := range st.Services {
-		s := &service{sb: sb, info: st.Info.Services[i], config: has.Config, term: has.Term}
+		s := &service{sb: sb, info: st.Info.Services[i], config: has.Config, term: has.Term, runs: has.Runs}
 		if s.cgroup, err = openCgroup(folder, groupOf(folder, s.info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
 			s.init, err = find(has.First)
 		}
@@ -130,28 +130,6 @@ func condition(folder, name, first string) string {
 		return "paused"
 	}
 	return "running"
-}
-
-// Logs returns an ErrUnsupported, because the main process is the guest.
-func (p *Provider) Logs(_ context.Context, name, service string, _ provider.LogOptions, _ provider.Sink) error {
-	op := "read logs of " + name
-	folder, err := p.keptFolder(op, name)
-	if err != nil {
-		return err
-	}
-	st, err := readState(folder.Path)
-	if err != nil {
-		return failed(op, err)
-	}
-	for _, s := range st.Info.Services {
-		if service == "" || s.Name == service {
-			return &fumehood.Error{
-				Op: op, Service: s.Name, Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
-				Hint: "`fumehood process` shows the output of detached commands",
-			}
-		}
-	}
-	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists the services"}
 }
 
 // Renew postpones the expiry of a kept sandbox.

@@ -15,6 +15,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/ring"
 	"github.com/fumehood/fumehood/internal/startup"
+	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -35,6 +36,7 @@ type program struct {
 	mu      sync.Mutex
 	state   startup.State
 	again   bool          // the program is started again, or was
+	restart wire.Restart  // when it is started again
 	found   string        // the result of the last health check
 	changed chan struct{} // closed at the next change of state
 }
@@ -42,17 +44,23 @@ type program struct {
 var _ startup.Host = (*program)(nil)
 
 const (
-	// mainOutput is how many bytes of a program's output are kept.
+	// mainOutput is how many bytes of a program's output are kept for errors about the start.
 	mainOutput = 64 << 10
-	// The pause before a restart doubles with each one, as the Engine does, unless the program ran for a while.
-	firstPause, mostPause = 100 * time.Millisecond, time.Minute
-	goodRun               = 10 * time.Second
+	// logSize is how many bytes of each output of a program the guest of a kept sandbox keeps. They count against the
+	// sandbox's memory.
+	logSize = 1 << 20
 )
 
 func newProgram(s *service, m compose.Member, disk int64) *program {
 	c := &program{service: s, member: m, disk: disk, out: ring.NewTail(mainOutput), changed: make(chan struct{})}
 	c.life, c.end = context.WithCancel(s.sb.p.life)
 	c.checking, c.checked = context.WithCancel(c.life)
+	switch m.Restart {
+	case "always", "unless-stopped":
+		c.restart.Always = true
+	case "on-failure":
+		c.restart.Failed, c.restart.Most = true, m.MostRestarts
+	}
 	return c
 }
 
@@ -102,20 +110,37 @@ func (c *program) Launch(ctx context.Context) error {
 	if err != nil {
 		return c.service.sb.inService(ctx, c.service, fmt.Errorf("start %q: %w", c.member.Program[0], err))
 	}
+	c.service.runs = true
 	c.running.Go(func() { c.keepRunning(c.life, p) })
 	return nil
 }
 
-// begin starts the program once.
+// begin starts the program once. That of a kept sandbox outlives this process.
 func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	s := c.service
-	return s.guests.Start(ctx, fumehood.Cmd{Args: c.member.Program, KillRest: true}, true, func(_ fumehood.Stream, p []byte) { _, _ = c.out.Write(p) })
+	cmd := fumehood.Cmd{Args: c.member.Program, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
+	out := func(_ fumehood.Stream, p []byte) { _, _ = c.out.Write(p) }
+	if s.sb.key != nil {
+		return s.guests.Launch(ctx, cmd, out)
+	}
+	return s.guests.Start(ctx, cmd, true, out)
+}
+
+// leave makes the guest of a kept sandbox go on with what keepRunning does.
+func (c *program) leave(ctx context.Context) error {
+	defer c.end()
+	if !c.service.runs {
+		return nil
+	}
+	c.mu.Lock()
+	r := c.restart
+	c.mu.Unlock()
+	return c.service.guests.Restart(ctx, r)
 }
 
 // keepRunning waits for the program's end, and starts it again as its restart policy says, until ctx ends.
 func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
-	pause := firstPause
-	for restarts := 0; ; restarts++ {
+	for pause := time.Duration(0); ; {
 		began := time.Now()
 		checking, stop := context.WithCancel(ctx)
 		unhook := context.AfterFunc(c.checking, stop) //nolint:contextcheck // it ends with the start, ctx later
@@ -126,24 +151,24 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		if err != nil || exit.Outcome == fumehood.Lost { // with its guest
 			exit.Code = 128 + 9
 		}
-		again := ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restarts(exit.Code, restarts)
+		again := false
 		c.update(func() {
+			if again = ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restart.Again(exit.Code); again {
+				c.restart.Done++
+			}
 			c.state = startup.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
 			c.again = again
 		})
 		if !again {
 			return
 		}
-		if time.Since(began) >= goodRun {
-			pause = firstPause
-		}
+		pause = wire.RestartPause(time.Since(began), pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}
-		pause = min(2*pause, mostPause)
-		if p, err = c.begin(ctx); err != nil {
+		if p, err = c.begin(context.WithoutCancel(ctx)); err != nil { // canceled, it would be killed although leave was called
 			if ctx.Err() == nil {
 				c.service.sb.p.log.Warn("a service's program cannot be started again", "sandbox", c.service.sb.name, "service", c.member.Name, "error", err)
 			}
@@ -152,17 +177,6 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		}
 		c.update(func() { c.state.Died = false })
 	}
-}
-
-// restarts reports whether the restart policy starts a program again that has ended with a code.
-func (c *program) restarts(code, restarts int) bool {
-	switch c.member.Restart {
-	case "always", "unless-stopped":
-		return true
-	case "on-failure":
-		return code != 0 && (c.member.MostRestarts == 0 || restarts < c.member.MostRestarts)
-	}
-	return false
 }
 
 // checkHealth checks the health until ctx ends. Failures in the start period do not count until a check has succeeded.

@@ -3,11 +3,9 @@
 package native
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
@@ -41,6 +39,7 @@ type serviceState struct {
 	First  string       `json:"first"`  // its first process, in the text form of owner.ID
 	Config setup.Config `json:"config"` // for guests of other users
 	Term   bool         `json:"term"`   // its environment sets the variable TERM
+	Runs   bool         `json:"runs"`   // its own program was started
 }
 
 // writeState writes the file of a sandbox that has started.
@@ -53,7 +52,7 @@ func (sb *sandbox) writeState(spec fumehood.Spec) error {
 		}
 		c := s.config
 		c.Root = nil
-		st.Services = append(st.Services, serviceState{First: first.String(), Config: c, Term: s.term})
+		st.Services = append(st.Services, serviceState{First: first.String(), Config: c, Term: s.term, Runs: s.runs})
 	}
 	text, err := json.Marshal(st)
 	if err != nil {
@@ -76,20 +75,11 @@ func readState(folder string) (state, error) {
 }
 
 func parseState(file string) (st state, err error) {
-	f, err := archive.OpenRegular(file)
+	text, err := archive.ReadFile(file, maxState)
+	if err == nil {
+		err = json.Unmarshal(text, &st)
+	}
 	if err != nil {
-		return st, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxState+1))
-	if err != nil {
-		return st, err
-	}
-	if len(text) > maxState {
-		return st, fmt.Errorf("file has more than %d bytes", maxState)
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := d.Decode(&st); err != nil {
 		return st, err
 	}
 	return st, st.check(filepath.Base(filepath.Dir(file)))

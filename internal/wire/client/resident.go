@@ -201,9 +201,31 @@ func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out provid
 
 // Join watches a detached command that any host has started before.
 func (g *Guest) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (*Detached, error) {
-	p := newProcess(fumehood.Cmd{StdinPipe: info.Stdin}, false, out)
+	return g.watch(ctx, fumehood.Cmd{StdinPipe: info.Stdin}, wire.Join{ID: info.ID}, out)
+}
+
+// Program watches the service's own program that any host has started before. Without follow, its Wait returns once the
+// output so far is delivered; if the program has not ended, it is reported as lost.
+func (g *Guest) Program(ctx context.Context, follow bool, out provider.Sink) (*Detached, error) {
+	return g.watch(ctx, fumehood.Cmd{}, wire.Join{ID: wire.ProgramID, Kept: !follow}, out)
+}
+
+func (g *Guest) watch(ctx context.Context, cmd fumehood.Cmd, join wire.Join, out provider.Sink) (*Detached, error) {
+	p := newProcess(cmd, false, out)
 	p.watching = true
-	return g.looked(ctx, p, wire.Request{Join: &wire.Join{ID: info.ID}})
+	return g.looked(ctx, p, wire.Request{Join: &join})
+}
+
+// Restart sets when the guest starts the service's own program again. Without a program it is an ErrConfig.
+func (g *Guest) Restart(ctx context.Context, r wire.Restart) error {
+	var answer wire.Restarts
+	if err := g.ask(ctx, wire.Request{Restart: &r}, &answer); err != nil {
+		return err
+	}
+	if answer.Failed != nil {
+		return startFailure(answer.Failed)
+	}
+	return nil
 }
 
 func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detached, error) {

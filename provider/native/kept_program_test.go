@@ -1,0 +1,140 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// running is a project whose programs do everything that a kept one has to go on with.
+const running = `
+services:
+  default: {image: ` + busybox + `, command: sleep infinity}
+  talker:
+    image: ` + busybox + `
+    command: [sh, -c, "echo one; echo bad >&2; echo two; while [ ! -e /go ]; do sleep 0.05; done; echo three; exit 4"]
+  crash:
+    image: ` + busybox + `
+    command: [sh, -c, "echo x >> /count; echo crashed $$(wc -l < /count); exit 3"]
+    restart: always
+  twice:
+    image: ` + busybox + `
+    command: [sh, -c, "echo x >> /count; while [ ! -e /go ]; do sleep 0.05; done; exit 1"]
+    restart: on-failure:2
+  flood:
+    image: ` + busybox + `
+    command: [sh, -c, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; touch /end; exec sleep 1000"]
+`
+
+// logs returns what Logs delivers: standard output and standard error.
+func logs(t *testing.T, p *native.Provider, name, service string, opts provider.LogOptions) (stdout, stderr string) {
+	t.Helper()
+	text := map[fumehood.Stream]string{}
+	if err := p.Logs(t.Context(), name, service, opts, func(s fumehood.Stream, p []byte) { text[s] += string(p) }); err != nil {
+		t.Fatal(err)
+	}
+	return text[fumehood.Stdout], text[fumehood.Stderr]
+}
+
+// The programs of a kept project run, are started again, and write their logs, after the process that started them has
+// closed it.
+func TestPod_Open_programs(t *testing.T) {
+	t.Parallel()
+	d := newStateDir(t)
+	kept := keep(t, d.keeper(t), fumehood.Spec{Compose: composeFile(t, running)})
+	name := kept.Info().Name
+	if err := kept.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb := d.open(t, name)
+	count := func(service string) int {
+		n, _ := strconv.Atoi(in(t, sb, service, "wc -l < /count"))
+		return n
+	}
+	before := count("crash")
+	conformance.Eventually(t, "the guest starts a program again", func() bool { return count("crash") > before })
+	in(t, sb, "twice", "touch /go")
+	conformance.Eventually(t, "the guest starts a failed program again", func() bool { return count("twice") == 3 })
+
+	var warnings bytes.Buffer
+	p, err := native.New(t.Context(), native.Options{StateDir: string(d), Logger: slog.New(slog.NewTextHandler(&warnings, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(context.WithoutCancel(t.Context()))
+	for _, c := range []struct {
+		tail           int
+		stdout, stderr string
+	}{{0, "one\ntwo\n", "bad\n"}, {1, "two\n", "bad\n"}, {2, "one\ntwo\n", "bad\n"}} {
+		if stdout, stderr := logs(t, p, name, "talker", provider.LogOptions{Tail: c.tail}); stdout != c.stdout || stderr != c.stderr {
+			t.Errorf("tail %d: %q, %q", c.tail, stdout, stderr)
+		}
+	}
+	if got, _ := logs(t, p, name, "crash", provider.LogOptions{}); !strings.HasPrefix(got, "crashed 1\ncrashed 2\n") {
+		t.Errorf("a log of all restarts: %q", got)
+	}
+	conformance.Eventually(t, "the flood is over", func() bool { return in(t, sb, "flood", "ls /end 2>/dev/null") != "" })
+	if got, _ := logs(t, p, name, "flood", provider.LogOptions{}); len(got) != 1<<20 || !strings.HasSuffix(got, "x\nend\n") || !strings.Contains(warnings.String(), "bytes=1951429") {
+		t.Errorf("%d bytes of a long log; %s", len(got), &warnings)
+	}
+	for service, want := range map[string]error{"": fumehood.ErrUnsupported, "nobody": fumehood.ErrConfig} {
+		if err := p.Logs(t.Context(), name, service, provider.LogOptions{}, nil); !errors.Is(err, want) {
+			t.Errorf("log of %q: %v", service, err)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	err = p.Logs(ctx, name, "flood", provider.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
+	if !errors.Is(err, fumehood.ErrCanceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	followed := ""
+	err = p.Logs(t.Context(), name, "talker", provider.LogOptions{Follow: true, Tail: 1}, func(s fumehood.Stream, p []byte) {
+		if followed == "" {
+			in(t, sb, "talker", "touch /go")
+		}
+		if s == fumehood.Stdout {
+			followed += string(p)
+		}
+	})
+	if err != nil || followed != "two\nthree\n" {
+		t.Errorf("followed: %q, %v", followed, err)
+	}
+	if n := count("twice"); n != 3 {
+		t.Errorf("a program that may be started again twice ran %d times", n)
+	}
+}
+
+// Stop ends programs for good, also one that is about to be started again.
+func TestPod_Stop_programs(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	kept := keep(t, p, fumehood.Spec{Compose: composeFile(t, `
+services:
+  default: {image: `+busybox+`, command: sleep infinity}
+  crash: {image: `+busybox+`, command: [sh, -c, "echo x >> /count; exit 3"], restart: always}
+  sleeper: {image: `+busybox+`, command: [sh, -c, "echo x >> /count; exec sleep 1000"], restart: always}
+`)})
+	if err := kept.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sb := again(t, p, kept)
+	n := in(t, sb, "crash", "wc -l < /count")
+	if got := in(t, sb, "crash", "sleep 2; wc -l < /count"); got != n {
+		t.Errorf("after Stop: %s runs, then %s", n, got)
+	}
+	if got := in(t, sb, "sleeper", "wc -l < /count; ps | grep -c '[s]leep 1000'"); got != "1\n0" {
+		t.Errorf("a program that was killed: %q", got)
+	}
+}

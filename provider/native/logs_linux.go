@@ -1,0 +1,126 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// Logs sends the output of a service's own program to out. Its guest keeps the last MiB of each of the two outputs, in
+// which Tail counts lines. A warning says how much is not kept any more.
+func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
+	op := "read logs of " + name
+	folder, err := p.keptFolder(op, name)
+	if err != nil {
+		return err
+	}
+	sb, err := p.found(folder.Path)
+	if err != nil {
+		return failed(op, err)
+	}
+	defer sb.Close(ctx) // it only closes connections
+	i := 0
+	if service != "" {
+		i = slices.IndexFunc(sb.Info().Services, func(info fumehood.ServiceInfo) bool { return info.Name == service })
+	}
+	if i < 0 {
+		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists the services"}
+	}
+	s := sb.services[i]
+	if !s.runs {
+		return &fumehood.Error{
+			Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
+			Hint: "`fumehood process` shows the output of detached commands",
+		}
+	}
+	defer context.AfterFunc(ctx, s.guests.Close)()
+	l := &logReader{s: s, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
+	if err := l.read(ctx, opts); err != nil {
+		if ctx.Err() != nil {
+			err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
+		}
+		return failed(op, s.guests.Explain(ctx, err))
+	}
+	return nil
+}
+
+// logReader reads the output of a service's own program.
+type logReader struct {
+	s   *service
+	out provider.Sink
+	// at is the next byte of each stream. What comes before end was delivered by an earlier reading.
+	at, end map[fumehood.Stream]int64
+}
+
+// read delivers the output.
+func (l *logReader) read(ctx context.Context, opts provider.LogOptions) error {
+	if opts.Tail > 0 {
+		kept, out := map[fumehood.Stream][]byte{}, l.out
+		l.out = func(s fumehood.Stream, p []byte) { kept[s] = append(kept[s], p...) }
+		if err := l.watch(ctx, false); err != nil {
+			return err
+		}
+		for s, p := range kept {
+			out(s, lastLines(p, opts.Tail))
+		}
+		if !opts.Follow {
+			return nil
+		}
+		l.out, l.at, l.end = out, map[fumehood.Stream]int64{}, l.at
+	}
+	return l.watch(ctx, opts.Follow)
+}
+
+// watch reads the output so far; with follow, until the program's end.
+func (l *logReader) watch(ctx context.Context, follow bool) error {
+	p, err := l.s.guests.Program(ctx, follow, func(s fumehood.Stream, p []byte) {
+		known := min(max(l.end[s]-l.at[s], 0), int64(len(p)))
+		l.at[s] += int64(len(p))
+		if p = p[known:]; len(p) > 0 {
+			l.out(s, p)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	p.OnGap(func(s fumehood.Stream, n int64) {
+		if l.at[s] += n; l.at[s] > l.end[s] {
+			l.s.sb.p.log.Warn("a part of a log is not kept any more", "sandbox", l.s.sb.name, "service", l.s.info.Name, "stream", s, "bytes", n)
+		}
+	})
+	exit, err := p.Wait(ctx)
+	if err == nil && exit.Outcome == fumehood.Lost && !exit.CausedInside { // otherwise the program still runs
+		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(exit.Reason)}
+	}
+	return err
+}
+
+// lastLines returns the last n lines of p.
+func lastLines(p []byte, n int) []byte {
+	end := len(bytes.TrimSuffix(p, []byte("\n")))
+	for ; n > 0; n-- {
+		if end = bytes.LastIndexByte(p[:end], '\n'); end < 0 {
+			return p
+		}
+	}
+	return p[end+1:]
+}
+
+// endRestarts makes the service's own program end for good when it is killed. A guest that does not answer is no error,
+// because it does not start a program again whose worker is killed too.
+func (s *service) endRestarts(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := s.guests.Restart(ctx, wire.Restart{}); err != nil {
+		s.sb.p.log.Debug("the guest does not end its restarts", "sandbox", s.sb.name, "service", s.info.Name, "error", err)
+	}
+}
