@@ -31,7 +31,7 @@ func lookUp(user string) (identity, error) {
 }
 
 // ConfineThread gives up, for the calling thread, what no process of a sandbox may have: capabilities beyond a set, new
-// privileges, the session keyring, a higher priority. A process that the thread starts has all of this thread's capabilities, but it and its
+// privileges, the session keyring, a higher priority, another personality(2). A process that the thread starts has all of this thread's capabilities, but it and its
 // descendants cannot regain one beyond the set that they have given up. The thread must end afterwards.
 //
 // A process could do so for itself, but only thread by thread, and each capability takes a system call: 2 ms of a start.
@@ -41,6 +41,9 @@ func ConfineThread(capabilities uint64) error {
 	}
 	if err := lowerPriority(); err != nil {
 		return err
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0); errno != 0 { // PER_LINUX
+		return os.NewSyscallError("personality", errno)
 	}
 	permitted, err := PermittedSet()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -124,6 +125,9 @@ func (c Config) build(passed []mount) (step string, err error) {
 			return "leave the host's control group namespace", err
 		}
 	}
+	if err := resetLimits(); err != nil {
+		return "reset the limits of resources", err
+	}
 	// The files of users are the sandbox's. They may be links to files of the kernel, such as its log.
 	if err := LimitCapabilities(c.Capabilities | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID); err != nil {
 		return "drop capabilities", err
@@ -194,9 +198,14 @@ func (c Config) name() error {
 
 // writeEtc writes the files that contain the host name.
 func (c Config) writeEtc() error {
-	hosts := "127.0.0.1\tlocalhost " + c.Hostname + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::\tip6-localnet\nff00::\tip6-mcastprefix\n" +
+		"ff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n"
 	for _, line := range c.Hosts {
 		hosts += line + "\n"
+	}
+	// On the line of localhost, that would be the canonical name of the host name.
+	if !slices.ContainsFunc(c.Hosts, func(line string) bool { return slices.Contains(strings.Fields(line), c.Hostname) }) {
+		hosts += "127.0.1.1\t" + c.Hostname + "\n"
 	}
 	resolver := ""
 	if c.Resolver.IsValid() {
@@ -206,6 +215,9 @@ func (c Config) writeEtc() error {
 		if err := replace(name, text); err != nil {
 			return &failure{FaultImage, err}
 		}
+	}
+	if err := os.Symlink("/proc/mounts", "/etc/mtab"); err != nil && !errors.Is(err, os.ErrExist) {
+		return &failure{FaultImage, err}
 	}
 	return nil
 }

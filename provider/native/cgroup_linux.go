@@ -34,7 +34,10 @@ const (
 )
 
 // controllers are the controllers of control groups version 1 that sandboxes use, and whether the sandbox sees them.
-var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cpuacct": true, "devices": false, "freezer": false}
+// Java ignores all limits if it does not see cpuset.
+var controllers = map[string]bool{
+	"memory": true, "pids": true, "cpu": true, "cpuacct": true, "cpuset": true, "devices": false, "freezer": false,
+}
 
 // cgroup is a sandbox's control group, in each hierarchy of version 1. With the zero value there is no group: its
 // methods do nothing.

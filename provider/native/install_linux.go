@@ -33,6 +33,9 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(filepath.Dir(file), path.Base(setup.SocketDir)), 0o711)
 	}
+	if err == nil { // the umask may have changed it, and users of sandboxes enter it
+		err = os.Chmod(filepath.Dir(file), 0o711) //nolint:gosec // the folder above is private
+	}
 	if err == nil {
 		if _, serr := os.Stat(file); serr == nil {
 			return file, nil

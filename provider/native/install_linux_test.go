@@ -8,7 +8,25 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
+
+// Users of sandboxes enter the program's folder, whatever the umask of the process that makes it.
+func TestInstall_umask(t *testing.T) {
+	dir := t.TempDir() + "/guest"
+	before := unix.Umask(0o077)
+	file, err := install(t.Context(), dir, nil)
+	unix.Umask(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{file: 0o711, filepath.Dir(file): 0o711, dir: 0o700} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
+		}
+	}
+}
 
 // A process that is forked while the program is written must not have it open: the program could not be executed then.
 func TestWrite_forks(t *testing.T) {
