@@ -37,6 +37,10 @@ type ServiceInfo struct {
 	User      string `json:"user"`              // default user of commands; empty means root
 	Dir       string `json:"dir"`               // absolute directory that relative paths are resolved against
 	Runtime   string `json:"runtime,omitempty"` // the container runtime; empty if none
+	// Disk is the size of the root file system's writable layer in bytes. 0 means that it has no limit of its own.
+	Disk int64 `json:"disk,omitempty"`
+	// DiskOn is the file system that has this size: "tmpfs", which is memory, or "ext4". It is empty if Disk is 0.
+	DiskOn string `json:"disk_on,omitempty"`
 }
 
 // MaxDetached is the maximum number of detached commands of a service: running, or ended and not forgotten.

@@ -142,6 +142,20 @@ func Regular(f *os.File, err error) (*os.File, error) {
 	return f, nil
 }
 
+// ReadFile reads a regular file of at most limit bytes.
+func ReadFile(file string, limit int64) ([]byte, error) {
+	f, err := OpenRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(content)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", file, limit)
+	}
+	return content, err
+}
+
 // Kind returns the kind of a file that is neither a regular file nor a folder.
 func Kind(mode fs.FileMode) string {
 	switch {

@@ -3,7 +3,6 @@ package hostpath
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,7 +83,7 @@ func (g Gate) File(path string, most int64) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > most:
-		return tooLarge(path, most)
+		return fmt.Errorf("%s is larger than %d bytes", path, most)
 	}
 	if err := answers(path); errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -103,27 +102,7 @@ func (g Gate) Read(path string, most int64) ([]byte, error) {
 // ReadFile reads a regular file of at most most bytes. It does not block on a pipe or a device, and waits up to 10 s
 // for a file.
 func ReadFile(path string, most int64) ([]byte, error) {
-	return InTime(path, func() ([]byte, error) { return readFile(path, most) })
-}
-
-func readFile(path string, most int64) ([]byte, error) {
-	f, err := archive.OpenRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > most {
-		return nil, tooLarge(path, most)
-	}
-	content, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(content)) > most {
-		err = tooLarge(path, most)
-	}
-	return content, err
-}
-
-func tooLarge(path string, most int64) error {
-	return fmt.Errorf("%s is larger than %d bytes", path, most)
+	return InTime(path, func() ([]byte, error) { return archive.ReadFile(path, most) })
 }
 
 // timeZone are files of /etc that contain only the time zone.

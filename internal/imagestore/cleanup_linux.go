@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Kind is what Cleanup removed.
@@ -146,7 +148,7 @@ func (c *cleaner) unlink(path string) error {
 // kept looks whether the folder exists for which an image is kept.
 func (c *cleaner) kept(name string) error {
 	path := c.s.path(keptDir, name)
-	folder, err := readFile(path, maxFolder)
+	folder, err := archive.ReadFile(path, maxFolder)
 	if err == nil {
 		_, err = os.Lstat(string(folder))
 	}
@@ -178,7 +180,7 @@ func (c *cleaner) image(hex string) error {
 		return c.remove(Removed{Kind: KindImage, ID: "sha256:" + hex, Refs: slices.Compact(c.refs[hex])}, path)
 	}
 	c.used[hex] = true
-	content, err := readFile(path, maxConfig)
+	content, err := archive.ReadFile(path, maxConfig)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Limits of what an image may have. No image that is in use comes near them.
@@ -77,16 +76,6 @@ func readAll(r io.Reader, what string, limit int64) ([]byte, error) {
 		err = fail(fumehood.ErrLimit, "", "%s has more than %d bytes", what, limit)
 	}
 	return content, err
-}
-
-// readFile reads a regular file of at most limit bytes.
-func readFile(path string, limit int64) ([]byte, error) {
-	f, err := archive.OpenRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readAll(f, path, limit)
 }
 
 // digest returns the digest of bytes in memory.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Image is an image of a Store, with all its layers unpacked. Cleanup does not remove it before it is closed.
@@ -23,13 +24,12 @@ type Image struct {
 	Layers []string  // absolute paths of the unpacked layers, the lowest first, without duplicates
 	Pinned string    // of Pull: the name with a digest, by which the registry has the same image whatever tags move
 	s      *Store
-	once   sync.Once
-	free   func()
+	free   func() // may be called more than once
 }
 
 // Close permits Cleanup to remove the image. It may be called more than once.
 func (i *Image) Close() error {
-	i.once.Do(i.free)
+	i.free()
 	return nil
 }
 
@@ -180,7 +180,7 @@ func (s *Store) hold(ctx context.Context, r reference, id v1.Hash) (*Image, erro
 		return nil, err
 	}
 	defer release()
-	content, err := readFile(s.path(imagesDir, id.Hex), maxConfig)
+	content, err := archive.ReadFile(s.path(imagesDir, id.Hex), maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -209,7 +209,7 @@ func (s *Store) open(ctx context.Context, r reference, id v1.Hash, config *v1.Co
 	if err != nil {
 		return nil, err
 	}
-	img := &Image{s: s, ID: id.String(), Ref: r.text, Config: config.Config, free: free}
+	img := &Image{s: s, ID: id.String(), Ref: r.text, Config: config.Config, free: sync.OnceFunc(free)}
 	for n, layer := range config.RootFS.DiffIDs {
 		if !slices.Contains(config.RootFS.DiffIDs[n+1:], layer) { // overlayfs rejects duplicates; the highest hides the others
 			img.Layers = append(img.Layers, s.path(layersDir, layer.Hex))
@@ -254,7 +254,7 @@ func (s *Store) record(ctx context.Context, r reference, config *v1.ConfigFile, 
 	}
 	defer release()
 	id := found.id()
-	if known, err := readFile(s.path(imagesDir, id.Hex), maxConfig); err != nil || !bytes.Equal(known, found.config) {
+	if known, err := archive.ReadFile(s.path(imagesDir, id.Hex), maxConfig); err != nil || !bytes.Equal(known, found.config) {
 		if err := s.write(imagesDir, id.Hex, found.config); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // source is where an image is read from.
@@ -96,7 +97,7 @@ const maxRecord = 64 << 10
 
 // readRecord returns the record of a key. It returns nil if there is no record, or if the record is damaged.
 func (s *Store) readRecord(key string) (*record, error) {
-	content, err := readFile(s.path(refsDir, key), maxRecord)
+	content, err := archive.ReadFile(s.path(refsDir, key), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -158,7 +158,10 @@ func (r *Root) takeVolumes(passed []mount) (others, volumes []mount, err error) 
 		if all, err = r.makeVolumes(); err != nil {
 			return nil, nil, err
 		}
-		others, volumes, r.shared = passed, all[:len(r.Volumes)], all[len(r.Volumes):]
+		others, volumes = passed, all[:len(r.Volumes)]
+		for _, m := range all[len(r.Volumes):] {
+			r.shared = append(r.shared, m.fd)
+		}
 	} else {
 		others, volumes = passed[:n], passed[n:]
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	Resolver netip.Addr `json:"resolver,omitzero"`
 	// Prohibited are the IPv4 destinations that the kernel refuses to send to, each one once.
 	Prohibited []netip.Prefix `json:"prohibited,omitempty"`
-	// Held says that a descriptor after that of the disk was passed on purpose. The process keeps it until it ends.
+	// Held says that descriptor 3 was passed on purpose. The process keeps it until it ends.
 	Held bool `json:"held,omitempty"`
 	// User is the user that serves: "name" or "id", optionally with ":group". Empty means root.
 	User string `json:"user,omitempty"`
@@ -56,8 +56,8 @@ type Root struct {
 	Layers []string `json:"layers"`
 	// Scratch is an empty folder of the host. The writable layer is mounted there, invisible to other processes.
 	Scratch string `json:"scratch"`
-	// Size is the size of the writable layer in bytes. It is in memory unless OnDisk is set: then DiskFD is a detached
-	// mount of it.
+	// Size is the size of the writable layer in bytes. It is in memory unless OnDisk is set: then the host sends a mount of it
+	// after the Config, the first one.
 	Size   int64 `json:"size"`
 	OnDisk bool  `json:"on_disk,omitempty"`
 	// Guest is the host's folder with the guest's program. It is mounted read-only at GuestDir.
@@ -89,7 +89,8 @@ type Root struct {
 	userNamespace bool     // as Config.UserNamespace
 	attached      []string // folders with the layers, lowest first; set by overlay
 	copied        bool     // the layers are copied, because the kernel does not mount the overlay
-	shared        []mount  // for other sandboxes; set by takeVolumes
+	shared        []int    // descriptors of mounts for other sandboxes; set by takeVolumes
+	disk          int      // a descriptor of the writable layer, with OnDisk; set by takeDisk
 }
 
 // Mount is a path of the host that is visible in the sandbox.
@@ -115,8 +116,8 @@ type Tmpfs struct {
 	ReadOnly  bool     `json:"read_only,omitempty"`
 }
 
-// DiskFD is the descriptor of the guest's process that is the writable layer, see Root.
-const DiskFD = 3
+// heldFD is the descriptor of Config.Held.
+const heldFD = 3
 
 // GuestDir is the mount point of the guest's folder in the sandbox. Guest is the program's name in it. SocketDir is the
 // mount point, which must exist in that folder, of the folder for sockets.

@@ -70,68 +70,61 @@ func (c *copier) run() error {
 
 // copy copies what is at a path of the layer, without what is in it.
 func (c *copier) copy(from, to string) error {
+	if to == c.to { // an overlay does not have the attributes of the layers' top folders either
+		return nil
+	}
 	var st unix.Stat_t
 	if err := unix.Lstat(from, &st); err != nil {
 		return &os.PathError{Op: "lstat", Path: from, Err: err}
 	}
 	kind := st.Mode & unix.S_IFMT
-	if to == c.to { // an overlay does not have the attributes of the layers' top folders either
-		return nil
-	}
-	if kind == unix.S_IFDIR {
-		if err := c.folder(from, to); err != nil {
-			return err
-		}
-	} else {
+	if kind != unix.S_IFDIR || c.hides(from, to) {
 		if err := os.RemoveAll(to); err != nil {
 			return err
 		}
-		if kind == unix.S_IFCHR || kind == unix.S_IFBLK { // a whiteout
-			return nil
+	}
+	first, linked := c.links[st.Ino]
+	var err error
+	switch {
+	case kind == unix.S_IFCHR || kind == unix.S_IFBLK: // a whiteout
+		return nil
+	case linked:
+		return os.Link(first, to)
+	case kind == unix.S_IFDIR:
+		if err = os.Mkdir(to, 0o700); errors.Is(err, fs.ErrExist) { // it is merged
+			err = nil
 		}
-		if first, ok := c.links[st.Ino]; ok && st.Nlink > 1 {
-			return os.Link(first, to)
+	case kind == unix.S_IFLNK:
+		var target string
+		if target, err = os.Readlink(from); err == nil {
+			err = os.Symlink(target, to)
 		}
+	case kind == unix.S_IFIFO:
+		err = unix.Mkfifo(to, 0o600)
+	default:
+		err = copyFile(from, to)
+	}
+	if err != nil {
+		return err
+	}
+	if st.Nlink > 1 && kind != unix.S_IFDIR {
 		c.links[st.Ino] = to
-		if err := create(from, to, kind); err != nil {
-			return err
-		}
 	}
 	return c.describe(from, to, st)
 }
 
-// folder makes a folder, unless there is one.
-func (c *copier) folder(from, to string) error {
-	info, err := os.Lstat(to)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+// hides reports whether a folder of the layer replaces what is in its place, rather than being merged with it.
+func (c *copier) hides(from, to string) bool {
+	if info, err := os.Lstat(to); err == nil && !info.IsDir() {
+		return true
 	}
-	hides := make([]byte, 1)
-	n, _ := unix.Lgetxattr(from, c.opaque, hides) // it usually has none
-	if err == nil && (!info.IsDir() || n == 1 && hides[0] == 'y') {
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		info = nil
-	}
-	if info != nil {
-		return nil
-	}
-	return os.Mkdir(to, 0o700)
+	opaque := make([]byte, 1)
+	n, _ := unix.Lgetxattr(from, c.opaque, opaque) // it usually has none
+	return n == 1 && opaque[0] == 'y'
 }
 
-// create makes a file that is not a folder.
-func create(from, to string, kind uint32) error {
-	switch kind {
-	case unix.S_IFLNK:
-		target, err := os.Readlink(from)
-		if err != nil {
-			return err
-		}
-		return os.Symlink(target, to)
-	case unix.S_IFIFO:
-		return unix.Mkfifo(to, 0o600)
-	}
+// copyFile copies the content of a file.
+func copyFile(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err

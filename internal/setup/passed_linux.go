@@ -17,7 +17,18 @@ func (r Root) passes() (n int) {
 	if r.Passed {
 		n += r.files()
 	}
+	if r.OnDisk {
+		n++
+	}
 	return n
+}
+
+// takeDisk takes the mount of the writable layer out of those that the host has sent.
+func (r *Root) takeDisk(passed []mount) (others []mount) {
+	if r.OnDisk {
+		r.disk, passed = passed[0].fd, passed[1:]
+	}
+	return passed
 }
 
 // files returns the number of mounts that Pass sends.
@@ -112,7 +123,7 @@ func (m mount) mapIDs(userns int) error {
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// receiveMounts receives n mounts, which Pass has sent.
+// receiveMounts receives n mounts of the host.
 func receiveMounts(conn *os.File, n int) (all []mount, _ error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -132,19 +143,19 @@ func receiveMounts(conn *os.File, n int) (all []mount, _ error) {
 	return all, nil
 }
 
-// sendMounts sends mounts, each one with one byte, and closes them.
-func sendMounts(conn *os.File, all []mount) error {
+// sendFDs sends descriptors, each one with one byte, and closes them.
+func sendFDs(conn *os.File, all []int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
 	}
-	for _, m := range all {
+	for _, fd := range all {
 		var serr error
 		err := raw.Write(func(socket uintptr) bool {
-			serr = unix.Sendmsg(int(socket), []byte{0}, unix.UnixRights(m.fd), nil, unix.MSG_NOSIGNAL)
+			serr = unix.Sendmsg(int(socket), []byte{0}, unix.UnixRights(fd), nil, unix.MSG_NOSIGNAL)
 			return !errors.Is(serr, unix.EAGAIN)
 		})
-		m.close()
+		_ = unix.Close(fd) // nothing was written
 		if err := errors.Join(err, serr); err != nil {
 			return err
 		}

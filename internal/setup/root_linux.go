@@ -154,7 +154,7 @@ func (r Root) mountWritable() error {
 		size := "size=" + strconv.FormatInt(r.Size, 10)
 		return unix.Mount("tmpfs", r.Scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, size+",mode=0700")
 	}
-	disk := mount{"the disk", DiskFD}
+	disk := mount{"the writable layer", r.disk}
 	defer disk.close()
 	return disk.attach(r.Scratch)
 }

@@ -3,7 +3,6 @@ package setup
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -39,13 +38,20 @@ func (r Root) RootPoint() string { return filepath.Join(r.Scratch, "root") }
 // exit code of the runtime if that is not 0, or else that of the process that the runtime started: 128 and the number of
 // the signal that ended it. It must be called by a process with all capabilities in a new mount namespace, so that
 // its mounts disappear with it and the sandbox.
-func Supervise(conn io.ReadWriter) (int, error) {
+func Supervise(conn *os.File) (int, error) {
 	if err := closeInherited(); err != nil {
 		return 0, err
 	}
 	var l Launch
 	if err := Receive(conn, &l); err != nil {
 		return 0, err
+	}
+	if l.Root != nil {
+		passed, err := receiveMounts(conn, l.Root.passes())
+		if err != nil {
+			return 0, err
+		}
+		l.Root.takeDisk(passed)
 	}
 	if step, err := l.prepare(); err != nil {
 		reply := Reply{Step: step, Error: err.Error()}

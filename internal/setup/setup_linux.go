@@ -32,12 +32,9 @@ func Run(conn *os.File) error {
 		return err
 	}
 	var keep []int
-	if c.Root != nil && c.Root.OnDisk {
-		keep = append(keep, DiskFD)
-	}
 	if c.Held {
-		keep = append(keep, c.held())
-		unix.CloseOnExec(c.held())
+		keep = append(keep, heldFD)
+		unix.CloseOnExec(heldFD)
 	}
 	if err := closeInherited(keep...); err != nil {
 		return errors.Join(err, Send(conn, Reply{Step: "close descriptors of the host", Error: err.Error()}))
@@ -62,7 +59,7 @@ func Run(conn *os.File) error {
 	case c.Root == nil:
 		return Send(conn, Reply{})
 	default:
-		return errors.Join(Send(conn, Reply{Copied: c.Root.copied}), sendMounts(conn, c.Root.shared))
+		return errors.Join(Send(conn, Reply{Copied: c.Root.copied}), sendFDs(conn, c.Root.shared))
 	}
 	return errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 }
@@ -73,14 +70,6 @@ func FaultOf(err error) Fault {
 		return f.fault
 	}
 	return ""
-}
-
-// held returns the descriptor of Config.Held, which follows that of the disk.
-func (c Config) held() int {
-	if c.Root != nil && c.Root.OnDisk {
-		return DiskFD + 1
-	}
-	return DiskFD
 }
 
 // closeInherited closes the descriptors that this process got from the one that started it, except the standard streams
@@ -168,6 +157,7 @@ func (c Config) buildRoot(passed []mount) (step string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
 	}
+	passed = r.takeDisk(passed)
 	passed, volumes, err := c.Root.takeVolumes(passed)
 	if err != nil {
 		return "make volumes", err

@@ -74,7 +74,8 @@ func (p *Packer) Flags(all ...*bool) {
 	}
 }
 
-// Optional packs whether *m is set, and returns that. If it is, it unpacks into a new value, which the caller passes on.
+// Optional packs whether *m is set, and returns that. When unpacking, it sets *m to a zero value, which the caller then
+// unpacks.
 func Optional[T any](p *Packer, m **T) bool {
 	is := *m != nil
 	if p.Flags(&is); is && *m == nil {

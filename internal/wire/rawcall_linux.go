@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls in this file do not inform Go's scheduler, whose monitoring thread would otherwise wake up at the first call
-// after an idle time. They must not block.
+// The calls in this file bypass Go's scheduler. Otherwise the first one after an idle time would wake the scheduler's
+// monitoring thread. They must not block.
 
 // RawRead reads from a non-blocking file descriptor.
 func RawRead(fd int, p []byte) (int, error) {

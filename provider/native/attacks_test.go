@@ -216,9 +216,10 @@ for mode in ("join", "setup"):
     n = struct.unpack(">I", a.recv(4, socket.MSG_WAITALL))[0]
     reply = json.loads(a.recv(n, socket.MSG_WAITALL))
     attempt(lambda: not reply.get("step")); p.kill(); p.wait()
-a, b = socket.socketpair()
-p = subprocess.Popen(["/.fumehood/guest", "enter"], stdin=b, stdout=b, stderr=subprocess.DEVNULL); b.close()
-a.sendall(struct.pack(">I", 2) + b"{}"); attempt(lambda: p.wait(20) == 0)
+for mode in ("enter", "enter-user", "share"):
+    a, b = socket.socketpair()
+    p = subprocess.Popen(["/.fumehood/guest", mode], stdin=b, stdout=b, stderr=subprocess.DEVNULL); b.close()
+    a.sendall(struct.pack(">I", 2) + b"{}"); attempt(lambda: p.wait(20) == 0)
 `, "nothing"},
 	"descriptors": {`
 for f in range(3, 1024): attempt(os.readlink, "/proc/self/fd/%d" % f)

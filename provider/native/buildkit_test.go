@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -136,13 +137,15 @@ func (s *steps) take() string {
 // buildProject returns a spec of a project with a service that is built. build is the inside of its section.
 func buildProject(t *testing.T, build string, files map[string]string) fumehood.Spec {
 	t.Helper()
-	c := composeFile(t, "services: {a: {image: own, command: sleep infinity, build: {context: ., "+build+"}}}\n")
+	dir := t.TempDir()
+	files = maps.Clone(files)
+	files["compose.yaml"] = "services: {a: {image: own, command: sleep infinity, build: {context: ., " + build + "}}}\n"
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(c.Files[0]), name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return fumehood.Spec{Compose: c}
+	return fumehood.Spec{Compose: &fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}}}
 }
 
 // What BuildKit would build in another way than a Docker Engine, or from images that are not checked, is refused.
@@ -220,7 +223,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if got := run(t, spec, "cat /x /net; ls /c; stat -c %u /c/kept"); got != "1,2=3 hidden\nlo\nD\ncompose.yaml\nkept\nsecret\n1000\n" {
+		if got := run(t, spec, "cat /x /net; ls /c; stat -c %u /c/kept"); got != "1,2=3 hidden\nlo\nD\ncompose.yaml\ndata\nkept\nsecret\n1000\n" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -269,7 +272,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		spec := buildProject(t, "network: none, dockerfile: D", map[string]string{
 			"D": from + "COPY . /c\n", "D.dockerignore": "ignored\nD*\n", "ignored": "x", "kept": "x", ".dockerignore": "kept\n",
 		})
-		if got := run(t, spec, "ls -A /c"); got != ".dockerignore\ncompose.yaml\nkept\n" {
+		if got := run(t, spec, "ls -A /c"); got != ".dockerignore\ncompose.yaml\ndata\nkept\n" {
 			t.Errorf("got %q", got)
 		}
 	})

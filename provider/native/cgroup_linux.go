@@ -4,10 +4,8 @@ package native
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	iofs "io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/owner"
 )
 
 const (
@@ -43,6 +40,7 @@ var controllers = map[string]bool{"memory": true, "pids": true, "cpu": true, "cp
 // methods do nothing.
 type cgroup struct {
 	cgroups.Manager
+	above map[string]string // without root: the groups above, by controller
 }
 
 // openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be
@@ -54,7 +52,7 @@ func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
 		m, err := fs2.NewManager(config, filepath.Join(cgroupRoot, config.Path))
-		return cgroup{m}, err
+		return cgroup{Manager: m}, err
 	}
 	m, err := fs.NewManager(config, nil)
 	if err != nil {
@@ -67,82 +65,15 @@ func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 		}
 	}
 	m, err = fs.NewManager(config, paths)
-	return cgroup{m}, err
-}
-
-// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's
-// own ones, in the hierarchies of version 1 in which its user may make them. If there are none, the result is the zero
-// value.
-func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) {
-	above := delegated()
-	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
-	case err == nil:
-		above = nil
-		if err := json.Unmarshal(text, &above); err != nil {
-			return cgroup{}, err
-		}
-	case !errors.Is(err, iofs.ErrNotExist):
-		return cgroup{}, err
-	}
-	paths := map[string]string{}
-	for controller, path := range above {
-		paths[controller] = filepath.Join(path, cgroupParent, name)
-	}
-	if len(paths) == 0 {
-		return cgroup{}, nil
-	}
-	r := resources(limits)
-	r.SkipDevices = true // needs root
-	if paths["memory"] == "" {
-		r.Memory, r.MemorySwap = 0, 0
-	}
-	if paths["cpu"] == "" {
-		r.CpuPeriod, r.CpuQuota = 0, 0
-	}
-	if paths["pids"] == "" {
-		r.PidsLimit = nil
-	}
-	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: r, Rootless: true}, paths)
-	return cgroup{m}, err
-}
-
-// delegated returns this process's own control groups of version 1 in which its user may make others, by controller.
-func delegated() map[string]string {
-	if cgroups.IsCgroup2UnifiedMode() {
-		return nil
-	}
-	own, err := ownGroups()
-	if err != nil {
-		return nil
-	}
-	found := map[string]string{}
-	for controller, path := range own {
-		if controller != "devices" && unix.Access(path, unix.W_OK) == nil && unix.Access(filepath.Join(path, "tasks"), unix.W_OK) == nil {
-			found[controller] = path
-		}
-	}
-	return found
+	return cgroup{Manager: m}, err
 }
 
 // has reports whether the sandbox has a control group of a controller.
 func (c cgroup) has(controller string) bool {
-	return c.Manager != nil && (cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != "")
-}
-
-// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own.
-// Other processes of the user are in other groups.
-const groupsFile = "groups.json"
-
-// recordGroups writes the file, before the control groups of the sandbox with a folder are made.
-func recordGroups(folder string) error {
-	if !rootless() {
-		return nil
+	if c.Manager == nil || c.above != nil {
+		return c.above[controller] != ""
 	}
-	text, err := json.Marshal(delegated())
-	if err != nil {
-		return err
-	}
-	return owner.WriteFile(filepath.Join(folder, groupsFile), text)
+	return cgroups.IsCgroup2UnifiedMode() || c.Path(controller) != ""
 }
 
 // wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes
@@ -152,7 +83,7 @@ func wholeCgroup(folder, name string) (cgroup, error) {
 		return openCgroup(folder, name, fumehood.Limits{})
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)
-	return cgroup{m}, err
+	return cgroup{Manager: m}, err
 }
 
 // resources returns the limits in the form of the control groups.
@@ -186,6 +117,15 @@ func allowed() []*devices.Rule {
 func (c cgroup) create() error {
 	if c.Manager == nil {
 		return nil
+	}
+	if path, ok := c.GetPaths()[""]; ok {
+		config, err := c.GetCgroups()
+		if err == nil {
+			err = vacate(strings.TrimSuffix(path, config.Path))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return c.Apply(-1)
 }
@@ -344,7 +284,7 @@ func (c cgroup) removeOnce() error {
 			busy = true
 		}
 	}
-	if busy {
+	if busy && cgroups.WriteFile(c.Path("freezer"), "cgroup.kill", "1") != nil { // version 1, or Linux before 5.14
 		_ = c.Freeze(cgroups.Thawed) // a frozen process does not end
 		pids, err := c.processes()
 		errs = append(errs, err)

@@ -27,9 +27,10 @@ func memoryDisk(limits fumehood.Limits) int64 {
 // onDisk reports whether the writable layer is too large for memory.
 func onDisk(limits fumehood.Limits) bool { return limits.Disk > memoryDisk(limits) }
 
-// makeDisk makes an ext4 of a size in bytes, and returns a detached mount of it. Its blocks are those of a file in a
-// folder, which is removed at once. The last mount keeps the loop device and the file: both disappear with it.
-func makeDisk(ctx context.Context, folder string, size int64) (_ *os.File, err error) {
+// makeDisk makes an ext4 of a size in bytes, whose folder belongs to a user of the host, and returns a detached mount of
+// it. Its blocks are those of a file in a folder, which is removed at once. The last mount keeps the loop device and the
+// file: both disappear with it.
+func makeDisk(ctx context.Context, folder string, size int64, user int) (_ *os.File, err error) {
 	name := filepath.Join(folder, "disk")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -39,7 +40,7 @@ func makeDisk(ctx context.Context, folder string, size int64) (_ *os.File, err e
 	if err := errors.Join(os.Remove(name), f.Truncate(size)); err != nil {
 		return nil, err
 	}
-	if err := format(ctx, f); err != nil {
+	if err := format(ctx, f, user); err != nil {
 		return nil, err
 	}
 	loop, err := attachLoop(f)
@@ -52,13 +53,13 @@ func makeDisk(ctx context.Context, folder string, size int64) (_ *os.File, err e
 
 // format makes an ext4 in a file. It has no journal, since it does not outlive a crash, and writes no tables of inodes,
 // which are zero in a sparse file.
-func format(ctx context.Context, f *os.File) error {
+func format(ctx context.Context, f *os.File, user int) error {
 	program, err := mkfs()
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode",
-		"-E", "lazy_itable_init=1,nodiscard", "/proc/self/fd/3")
+		"-E", fmt.Sprintf("lazy_itable_init=1,nodiscard,root_owner=%d:%d", user, user), "/proc/self/fd/3")
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = []string{"LC_ALL=C"}, "/", []*os.File{f}
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("mkfs.ext4: %w: %s", err, strings.TrimSpace(string(text)))

@@ -39,18 +39,39 @@ func loops(t *testing.T, folder string) (found []string) {
 func TestLimits_Disk(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		limits fumehood.Limits
-		loops  int
+		limits  fumehood.Limits
+		loops   int
+		users   bool
+		runtime string
+		compose string
 	}{
-		"memory": {fumehood.Limits{Memory: 64 << 20, Disk: 32 << 20}, 0},
-		"disk":   {fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, 1},
+		"memory":         {limits: fumehood.Limits{Memory: 64 << 20, Disk: 32 << 20}},
+		"disk":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1},
+		"user namespace": {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, users: true},
+		"project":        {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 2, users: true, compose: twoWaiting},
+		"runc":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, runtime: "runc"},
+		"crun":           {limits: fumehood.Limits{Memory: 64 << 20, Disk: 40 << 20}, loops: 1, runtime: "crun"},
+		"runsc":          {limits: fumehood.Limits{Memory: 128 << 20, Disk: 80 << 20}, loops: 1, runtime: "runsc"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			opts := native.Options{UserNamespace: c.users}
+			if c.runtime != "" {
+				opts = withRuntime(t, c.runtime)
+			}
 			t.Parallel()
 			dir := t.TempDir()
-			sb := start(t, newProvider(t, native.Options{StateDir: dir}), fumehood.Spec{Image: busybox, Limits: c.limits})
+			opts.StateDir = dir
+			spec := fumehood.Spec{Image: busybox, Limits: c.limits}
+			if c.compose != "" {
+				spec.Image, spec.Compose = "", composeFile(t, c.compose)
+			}
+			sb := start(t, newProvider(t, opts), spec)
 			if got := loops(t, dir); len(got) != c.loops {
 				t.Errorf("loop devices: %v", got)
+			}
+			want := []string{"tmpfs", "ext4"}[min(c.loops, 1)]
+			if got := sb.ServiceInfo(); got.Disk != c.limits.Disk || got.DiskOn != want {
+				t.Errorf("its disk has %d bytes on %q, want %d on %q", got.Disk, got.DiskOn, c.limits.Disk, want)
 			}
 			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "cat /dev/zero > /full"}})
 			if err != nil || res.ExitCode == 0 || !strings.Contains(res.Stderr.Text(), "No space left on device") {
@@ -83,7 +104,7 @@ func TestLimits_Disk_beyondMemory(t *testing.T) {
 	}
 }
 
-// If the host's own disk is full, a write to a sandbox's disk must fail when it is synced, not be lost.
+// A disk takes from the host's only what is written. If that one is full, a write must fail when it is synced, not be lost.
 func TestLimits_Disk_hostFull(t *testing.T) {
 	t.Parallel()
 	need(t)
@@ -94,13 +115,30 @@ func TestLimits_Disk_hostFull(t *testing.T) {
 	t.Cleanup(func() {
 		conformance.Eventually(t, "unmounted", func() bool { return !errors.Is(unix.Unmount(dir, 0), unix.EBUSY) })
 	})
-	sb := start(t, newProvider(t, native.Options{StateDir: filepath.Join(dir, "state")}), fumehood.Spec{
-		Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: 200 << 20},
-	})
+	used := func() int64 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			t.Fatal(err)
+		}
+		return int64(st.Blocks-st.Bfree) * st.Bsize //nolint:gosec // at most 16 MiB
+	}
+	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state")})
+	before := used()
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: 200 << 20}})
+	if n := used() - before; n > 1<<20 {
+		t.Errorf("an empty disk takes %d bytes", n)
+	}
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"dd", "if=/dev/zero", "of=/big", "bs=1M", "count=32", "conv=fsync"}})
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode == 0 || !strings.Contains(res.Stderr.Text(), "No space left on device") {
 		t.Errorf("got %s %d %q: %v", res.Outcome, res.ExitCode, res.Stderr.Text(), err)
 	}
+	if n := used(); n < 15<<20 {
+		t.Errorf("a full disk takes %d bytes", n)
+	}
+	if err := sb.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	conformance.Eventually(t, "the blocks are free", func() bool { return used() <= before })
 }
 
 func TestLimits_Disk_many(t *testing.T) {

@@ -78,13 +78,15 @@ func idsCheck() provider.Check {
 
 func cgroupsCheck() provider.Check {
 	c := provider.Check{Name: "control groups", Status: provider.StatusOK, Detail: "version 1"}
-	if cgroups.IsCgroup2UnifiedMode() {
+	v2 := cgroups.IsCgroup2UnifiedMode()
+	if v2 {
 		c.Detail = "version 2"
 	}
 	if !rootless() {
 		needed := []string{cgroupRoot + "/memory", cgroupRoot + "/pids"}
-		if cgroups.IsCgroup2UnifiedMode() {
+		if v2 {
 			needed = []string{cgroupRoot}
+			c.Detail += ": " + strings.Join(available(cgroupRoot), ", ")
 		}
 		for _, path := range needed {
 			if err := unix.Access(path, unix.W_OK); err != nil {
@@ -105,6 +107,9 @@ func cgroupsCheck() provider.Check {
 		c.Detail += ", none of this user: memory is measured, and processors are not limited"
 	}
 	c.Hint = "run as root, or hand control groups of version 1 over by chown"
+	if v2 {
+		c.Hint = "run as root, or in a control group of this user: `systemd-run --user --scope --property Delegate=yes COMMAND`"
+	}
 	return c
 }
 

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/cgroups"
-
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
@@ -87,11 +85,7 @@ func cleanOtherGroups(t *testing.T) {
 	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
 	enter := ""
 	var made []string
-	for _, controller := range []string{"memory", "pids", "cpu", "freezer"} {
-		own, err := cgroups.GetOwnCgroupPath(controller)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, own := range currentGroups(t) {
 		session := filepath.Join(own, "session")
 		if err := os.Mkdir(session, 0o755); err != nil { //nolint:gosec // as all control groups
 			t.Fatal(err)

@@ -29,13 +29,14 @@ import (
 )
 
 // Variables for an owner that is killed: its phase, its folder, the prefix of its sandboxes' names, whether it has a
-// reaper, and the runtime.
+// reaper, the runtime, and whether they are in user namespaces.
 const (
 	phaseVar  = "FUMEHOOD_TEST_PHASE"
 	dirVar    = "FUMEHOOD_TEST_DIR"
 	prefixVar = "FUMEHOOD_TEST_PREFIX"
 	aloneVar  = "FUMEHOOD_TEST_ALONE"
 	ociVar    = "FUMEHOOD_TEST_OCI_RUNTIME"
+	usersVar  = "FUMEHOOD_TEST_USER_NAMESPACE"
 )
 
 // killed is what an owner does when it is killed.
@@ -167,7 +168,7 @@ var killedPhases = map[string]func(k *killed, now func()){
 }
 
 // withoutRuntime are the phases of what a sandbox of a runtime cannot have.
-var withoutRuntime = []string{"disk", "kept commands", "kept start", "network", "project"}
+var withoutRuntime = []string{"kept commands", "kept start", "network", "project"}
 
 // killedOwner runs in the process that is killed. It only returns when its phase has ended before.
 func killedOwner(phase string) {
@@ -176,6 +177,7 @@ func killedOwner(phase string) {
 	var err error
 	k.p, err = native.New(k.ctx, native.Options{
 		StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), NoReaper: os.Getenv(aloneVar) != "", Runtime: os.Getenv(ociVar),
+		UserNamespace: os.Getenv(usersVar) != "",
 	})
 	k.check(err)
 	killedPhases[phase](k, func() { fmt.Println("now") })
@@ -263,6 +265,11 @@ func TestProvider_killed(t *testing.T) {
 	killOwners(t, native.Options{}, tier.Pick(t, 33, 44, 330), nil)
 }
 
+func TestProvider_killed_userNamespace(t *testing.T) {
+	t.Parallel()
+	killOwners(t, native.Options{UserNamespace: true}, tier.Pick(t, 0, 0, 110), []string{"project"}) // it has several services
+}
+
 // killOwners kills owners of sandboxes, in turn in each phase but those without.
 func killOwners(t *testing.T, opts native.Options, rounds int, without []string) {
 	t.Helper()
@@ -275,20 +282,25 @@ func killOwners(t *testing.T, opts native.Options, rounds int, without []string)
 	phases := slices.Sorted(maps.Keys(killedPhases))
 	phases = slices.DeleteFunc(phases, func(phase string) bool { return slices.Contains(without, phase) })
 	ways := []string{"reaper", "cleanup", "killed reaper"}
+	env := []string{ociVar + "=" + opts.Runtime}
+	if opts.UserNamespace {
+		env = append(env, usersVar+"=1")
+	}
 	for round := range rounds {
 		phase, way := phases[round%len(phases)], ways[round/len(phases)%len(ways)]
-		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way, ociVar+"="+opts.Runtime) })
+		t.Run(phase+" "+way, func(t *testing.T) { killOwner(t, p, dir, phase, way, env) })
 	}
 }
 
 // killOwner starts an owner, kills it, and checks that everything of it is removed.
-func killOwner(t *testing.T, p *native.Provider, dir, phase, way, env string) {
+func killOwner(t *testing.T, p *native.Provider, dir, phase, way string, env []string) {
 	if phase == "network" {
 		needNetwork(t)
 	}
 	prefix := "k" + strings.ToLower(rand.Text()[:10])
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix, env)
+	cmd.Env = append(os.Environ(), phaseVar+"="+phase, dirVar+"="+dir, prefixVar+"="+prefix)
+	cmd.Env = append(cmd.Env, env...)
 	if way == "cleanup" {
 		cmd.Env = append(cmd.Env, aloneVar+"=1")
 	}

@@ -35,6 +35,7 @@ type process struct {
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
 	copied       bool          // it has copied the image's layers
+	disk         *os.File      // the mount of the writable layer that it needs, if that is not in memory
 	volumes      []*os.File    // mounts of volumes that it needs, or has made for other services
 }
 
@@ -193,13 +194,14 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		}
 	}
 	err := setup.Send(p, c)
+	if err == nil && c.Root != nil && c.Root.OnDisk {
+		err = p.sendFiles(p.disk)
+	}
 	if err == nil && passing {
 		err = p.pass(*c.Root)
 	}
-	for _, v := range p.volumes {
-		if err == nil {
-			err = p.WriteFile([]byte{0}, int(v.Fd())) //nolint:gosec // a descriptor
-		}
+	if err == nil {
+		err = p.sendFiles(p.volumes...)
 	}
 	ours, failed := errors.AsType[*fumehood.Error](err)
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) { // a guest that fails may have answered already
@@ -221,6 +223,16 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		return fmt.Errorf("answer of the guest: %w%s", err, said(p.stderr))
 	}
 	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
+}
+
+// sendFiles sends descriptors, each with a byte.
+func (p *process) sendFiles(files ...*os.File) error {
+	for _, f := range files {
+		if err := p.WriteFile([]byte{0}, int(f.Fd())); err != nil { //nolint:gosec // a descriptor
+			return err
+		}
+	}
+	return nil
 }
 
 // receiveVolumes receives the mounts that a first process has made for other services.

@@ -229,9 +229,9 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case spec.Limits.Disk == fumehood.NoLimit:
 		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
-	case p.inUserNamespace() && onDisk(spec.Limits.WithDefaults()):
-		what = "give a sandbox in a user namespace a disk that is not in memory"
-		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or use no user namespace"
+	case rootless() && onDisk(spec.Limits.WithDefaults()):
+		what = "give a sandbox a disk that is not in memory without root"
+		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or run as root"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err

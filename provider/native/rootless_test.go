@@ -21,6 +21,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
@@ -54,6 +55,10 @@ func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 	need(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
+	}
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		tier.Missing(t, tier.CI, err)
 	}
 	dir, err := os.MkdirTemp("", "fumehood-native-")
 	if err != nil {
@@ -125,7 +130,7 @@ func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 		enter += asSubordinate(t, dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	}
-	enter += fmt.Sprintf(`exec setpriv --reuid=%d --regid=%d --clear-groups "$0" "$@"`, stranger, stranger)
+	enter += fmt.Sprintf(`exec %s --reuid=%d --regid=%d --clear-groups "$0" "$@"`, setpriv, stranger, stranger)
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
@@ -263,44 +268,18 @@ func TestProvider_Start_rootlessCgroups(t *testing.T) {
 	asUserWith(t, rights{groups: ownedGroups}, rootlessCgroups)
 }
 
-// ownedGroups makes control groups that belong to the stranger.
-func ownedGroups(t *testing.T) (all []string) {
-	for _, controller := range []string{"memory", "pids", "cpu", "freezer"} {
-		own, err := cgroups.GetOwnCgroupPath(controller)
-		if err != nil {
-			tier.Missing(t, tier.CI, err)
-		}
-		dir, err := os.MkdirTemp(own, "fumehood-test-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = os.Remove(dir + "/fumehood") // may not have been made
-			if err := os.Remove(dir); err != nil {
-				t.Error(err)
-			}
-		})
-		files, err := filepath.Glob(dir + "/*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range append(files, dir) {
-			if err := os.Chown(f, stranger, stranger); err != nil {
-				t.Fatal(err)
-			}
-		}
-		all = append(all, dir)
-	}
-	return all
-}
-
 func rootlessCgroups(t *testing.T) {
 	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
 	if got := sb.Info().Unenforced; len(got) > 0 {
 		t.Errorf("not enforced: %v", got)
 	}
-	if got := run(t, sb, "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes pids/pids.max cpu/cpu.cfs_quota_us"); got != "67108864\n60\n100000" {
+	checkDiagnosis(t, map[string]provider.Status{"users": provider.StatusWarn, "network": provider.StatusNote})
+	files, want := "memory/memory.limit_in_bytes pids/pids.max cpu/cpu.cfs_quota_us", "67108864\n60\n100000"
+	if cgroups.IsCgroup2UnifiedMode() {
+		files, want = "memory.max memory.swap.max pids.max cpu.max", "67108864\n0\n60\n100000 100000"
+	}
+	if got := run(t, sb, "cd /sys/fs/cgroup; cat "+files); got != want {
 		t.Errorf("got %q", got)
 	}
 	thaw, err := sb.Freeze(t.Context())
@@ -320,6 +299,14 @@ func TestProvider_Promises_rootless(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.CI)
 	asUser(t, rootlessPromises)
+}
+
+func TestProvider_Promises_rootlessCgroups(t *testing.T) {
+	t.Parallel()
+	if !cgroups.IsCgroup2UnifiedMode() { // scripts/test-cgroup2 runs it
+		tier.Need(t, tier.All)
+	}
+	asUserWith(t, rights{groups: ownedGroups}, rootlessPromises)
 }
 
 func rootlessPromises(t *testing.T) {

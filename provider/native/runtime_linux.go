@@ -27,6 +27,7 @@ type ociRuntime struct {
 	name    string // as the user or a spec names it
 	program string // its path
 	gvisor  bool   // it is gVisor's runsc
+	layer   string // the kind and size of gVisor's own writable layer
 }
 
 // runtimes are the names of runtimes that a spec may contain. It may be from a file of someone else, so it cannot name
@@ -92,12 +93,11 @@ func (o *ociRuntime) guest() string {
 	return setup.GuestDir + "/" + setup.Guest
 }
 
-// args returns the command line for one of the runtime's commands. All of its state is in a folder. Disk is the size of
-// the writable layer in bytes.
-func (o *ociRuntime) args(state string, disk int64, command string, more ...string) []string {
+// args returns the command line for one of the runtime's commands. All of its state is in a folder.
+func (o *ociRuntime) args(state, command string, more ...string) []string {
 	args := []string{o.program, "--root", state}
-	if o.gvisor { // it has its own writable layer, which a file in ours would hold by default
-		args = append(args, "--network=none", fmt.Sprintf("--overlay2=root:memory,size=%d", disk))
+	if o.gvisor {
+		args = append(args, "--network=none", "--overlay2=root:"+o.layer)
 	}
 	return append(append(args, command, "--detach"), more...)
 }
@@ -112,8 +112,8 @@ const (
 // container is the name that the runtime gives to a sandbox.
 const container = "sandbox"
 
-// launchRuntime starts the runtime, which starts the first process.
-func (s *service) launchRuntime() error {
+// launchRuntime starts the runtime, which starts the first process. disk is the writable layer; nil if that is in memory.
+func (s *service) launchRuntime(disk *os.File) error {
 	if err := s.starters.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
@@ -134,7 +134,19 @@ func (s *service) launchRuntime() error {
 	if err := writeJSON(filepath.Join(s.sb.folder, processFile), spec.Process); err != nil {
 		return err
 	}
+	root := s.config.Root
+	s.oci.layer = fmt.Sprintf("memory,size=%d", root.Size)
+	if disk != nil { // a file on it, which must not be larger
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(int(disk.Fd()), &st); err != nil {
+			return os.NewSyscallError("fstatfs", err)
+		}
+		s.oci.layer = fmt.Sprintf("dir=%s,size=%d", root.Scratch, st.Bavail*uint64(st.Bsize)) //nolint:gosec // not negative
+	}
 	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", bundle)
+	if err == nil && disk != nil {
+		err = s.init.sendFiles(disk)
+	}
 	return err
 }
 
@@ -145,8 +157,9 @@ func (s *service) supervise(l setup.Launch, command string, more ...string) (*pr
 		return nil, err
 	}
 	l.PIDFile = filepath.Join(pids, "pid")
-	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), s.config.Root.Size, command, append(more, "--pid-file", l.PIDFile, container)...)
-	p, err := launch(s.sb.guest, s.starters, allRights, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil) // it gives up rights itself
+	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), command, append(more, "--pid-file", l.PIDFile, container)...)
+	// It gives up rights itself.
+	p, err := launch(s.sb.guest, s.starters, allRights, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -70,12 +70,6 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
-	if s.oci != nil && onDisk(limits) {
-		return nil, &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: errors.New("a sandbox of a container runtime cannot have a disk limit of this size"),
-			Hint: "lower the disk limit to at most 1 GiB and half of the memory limit, or choose no runtime",
-		}
-	}
 	if s.oci != nil {
 		if s.starters, err = openCgroup(sb.folder, startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
@@ -133,6 +127,10 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		}
 	}
 	s.info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	s.info.Disk, s.info.DiskOn = s.config.Root.Size, "tmpfs"
+	if s.config.Root.OnDisk {
+		s.info.DiskOn = "ext4"
+	}
 	if s.oci != nil {
 		s.info.Runtime = s.oci.name
 	}
@@ -177,23 +175,21 @@ func (s *service) build(ctx context.Context) error {
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
-	var disk []*os.File
+	var disk *os.File
 	if r := s.config.Root; r.OnDisk {
-		f, derr := makeDisk(ctx, s.sb.folder, r.Size)
-		if derr != nil {
-			return errors.Join(derr, <-limited)
+		if disk, err = makeDisk(ctx, s.sb.folder, r.Size, s.sb.rootID()); err != nil {
+			return errors.Join(err, <-limited)
 		}
-		defer f.Close() // the sandbox has it
-		disk = append(disk, f)
+		defer disk.Close() // the sandbox has it
 	}
 	if s.oci == nil {
-		s.init, err = s.launchFirst(slices.Concat(disk, held))
+		s.init, err = s.launchFirst(held)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
 	}
 	if s.oci != nil {
-		err = s.launchRuntime()
+		err = s.launchRuntime(disk)
 	}
 	if err != nil {
 		return fmt.Errorf("start the guest in new namespaces: %w", err)
@@ -201,7 +197,7 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.prepareFirst(ctx); err != nil {
 		return err
 	}
-	s.init.volumes = s.volumes
+	s.init.disk, s.init.volumes = disk, s.volumes
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}

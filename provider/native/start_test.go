@@ -53,7 +53,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"kept ports":     {fumehood.Spec{Image: busybox, Keep: true, Network: fumehood.Network{Mode: fumehood.NetworkBridge}, Ports: []fumehood.Port{{Container: 80}}}, fumehood.ErrUnsupported},
 		"other network":  {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: "other"}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
-		"runtime's disk": {fumehood.Spec{Image: busybox, Runtime: "runc", Limits: fumehood.Limits{Disk: 2 << 30}}, fumehood.ErrUnsupported},
 		"no disk limit":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Disk: fumehood.NoLimit}}, fumehood.ErrUnsupported},
 		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
 		"unknown user":   {fumehood.Spec{Image: busybox, User: "nobody-of-that-name"}, fumehood.ErrUserNotFound},
@@ -69,9 +68,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if c.spec.Runtime == "runc" {
-				withRuntime(t, c.spec.Runtime)
-			}
 			sb, err := p.Start(t.Context(), c.spec)
 			if err == nil {
 				t.Fatal("started", errors.Join(sb.Close(t.Context())))

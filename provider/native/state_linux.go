@@ -3,11 +3,9 @@
 package native
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
@@ -77,20 +75,11 @@ func readState(folder string) (state, error) {
 }
 
 func parseState(file string) (st state, err error) {
-	f, err := archive.OpenRegular(file)
+	text, err := archive.ReadFile(file, maxState)
+	if err == nil {
+		err = json.Unmarshal(text, &st)
+	}
 	if err != nil {
-		return st, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxState+1))
-	if err != nil {
-		return st, err
-	}
-	if len(text) > maxState {
-		return st, fmt.Errorf("file has more than %d bytes", maxState)
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := d.Decode(&st); err != nil {
 		return st, err
 	}
 	return st, st.check(filepath.Base(filepath.Dir(file)))

@@ -65,6 +65,14 @@ func (p *Provider) mapIDs(attributes *syscall.SysProcAttr, folder string) {
 	attributes.Credential = &syscall.Credential{}
 }
 
+// rootID returns the host id of root in a sandbox that root makes.
+func (sb *sandbox) rootID() int {
+	if sb.p.opts.UserNamespace {
+		return idRange(sb.folder)
+	}
+	return 0
+}
+
 // reachProgram makes a command in a user namespace find its program, by a relative path: its user may not enter the
 // folders above. The calling thread gets another working directory.
 func reachProgram(cmd *exec.Cmd) error {

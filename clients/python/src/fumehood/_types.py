@@ -314,6 +314,8 @@ class ServiceInfo(Data):
     user: str = ""
     dir: str = ""
     runtime: str = ""
+    disk: int = 0  # the size of the writable layer in bytes; 0 is no limit
+    disk_on: str = ""  # the file system that has it: "tmpfs" or "ext4"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,146 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/fs2"
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
+)
+
+// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's
+// own ones in which its user may make others. If there are none, the result is the zero value.
+func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) {
+	above := delegated()
+	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
+	case err == nil:
+		above = nil
+		if err := json.Unmarshal(text, &above); err != nil {
+			return cgroup{}, err
+		}
+	case !errors.Is(err, iofs.ErrNotExist):
+		return cgroup{}, err
+	}
+	paths := map[string]string{}
+	for controller, path := range above {
+		paths[controller] = filepath.Join(path, cgroupParent, name)
+	}
+	if len(paths) == 0 {
+		return cgroup{}, nil
+	}
+	r := resources(limits)
+	r.SkipDevices = true // needs root
+	if paths["memory"] == "" {
+		r.Memory, r.MemorySwap = 0, 0
+	}
+	if paths["cpu"] == "" {
+		r.CpuPeriod, r.CpuQuota = 0, 0
+	}
+	if paths["pids"] == "" {
+		r.PidsLimit = nil
+	}
+	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: r, Rootless: true}
+	if cgroups.IsCgroup2UnifiedMode() {
+		m, err := fs2.NewManager(config, paths["freezer"])
+		return cgroup{m, above}, err
+	}
+	m, err := fs.NewManager(config, paths)
+	return cgroup{m, above}, err
+}
+
+// delegated returns this process's own control groups in which its user may make others, by controller. With version 2
+// this is one group, or none.
+func delegated() map[string]string {
+	found := map[string]string{}
+	if cgroups.IsCgroup2UnifiedMode() {
+		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+		if err != nil {
+			return nil
+		}
+		dir := strings.TrimSuffix(filepath.Join(cgroupRoot, own[""]), hostGroup)
+		for _, file := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
+			if unix.Access(filepath.Join(dir, file), unix.W_OK) != nil {
+				return nil
+			}
+		}
+		for _, controller := range append(available(dir), "freezer") {
+			found[controller] = dir
+		}
+		return found
+	}
+	own, err := ownGroups()
+	if err != nil {
+		return nil
+	}
+	for controller, path := range own {
+		if controller != "devices" && unix.Access(path, unix.W_OK) == nil && unix.Access(filepath.Join(path, "tasks"), unix.W_OK) == nil {
+			found[controller] = path
+		}
+	}
+	return found
+}
+
+// available returns the controllers of version 2 that sandboxes use and that groups below a folder can have.
+func available(dir string) []string {
+	text, _ := cgroups.ReadFile(dir, "cgroup.controllers") // without the file there are none
+	return slices.DeleteFunc(strings.Fields(text), func(name string) bool { return !slices.Contains([]string{"cpu", "memory", "pids"}, name) })
+}
+
+// hostGroup is the end of the path of the group to which vacate moves processes.
+const hostGroup = "/" + cgroupParent + "/host"
+
+// vacate enables the controllers of version 2 for the groups below one. The kernel allows that only if no process is in
+// it, except in the first group of all. So vacate moves all processes in it to a group below.
+func vacate(dir string) error {
+	all := available(dir)
+	if len(all) == 0 {
+		return nil
+	}
+	for try := 0; ; try++ { // other processes may start more meanwhile
+		err := cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+strings.Join(all, " +"))
+		if !errors.Is(err, unix.EBUSY) || try == 10 {
+			return err
+		}
+		pids, err := cgroups.GetPids(dir)
+		if err == nil {
+			err = os.MkdirAll(dir+hostGroup, 0o755) //nolint:gosec // as all control groups
+		}
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			if err := cgroups.WriteCgroupProc(dir+hostGroup, pid); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("move processes out of a control group: %w", err)
+			}
+		}
+	}
+}
+
+// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own.
+// Other processes of the user are in other groups.
+const groupsFile = "groups.json"
+
+// recordGroups writes the file, before the control groups of the sandbox with a folder are made.
+func recordGroups(folder string) error {
+	if !rootless() {
+		return nil
+	}
+	text, err := json.Marshal(delegated())
+	if err != nil {
+		return err
+	}
+	return owner.WriteFile(filepath.Join(folder, groupsFile), text)
+}
