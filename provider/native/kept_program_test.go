@@ -119,7 +119,11 @@ func TestPod_Open_programs(t *testing.T) {
 // Stop ends programs for good, also one that is about to be started again.
 func TestPod_Stop_programs(t *testing.T) {
 	t.Parallel()
-	p := newProvider(t, native.Options{})
+	stopPrograms(t, newProvider(t, native.Options{}))
+}
+
+func stopPrograms(t *testing.T, p *native.Provider) {
+	t.Helper()
 	kept := keep(t, p, fumehood.Spec{Compose: composeFile(t, `
 services:
   default: {image: `+busybox+`, command: sleep infinity}
@@ -131,7 +135,7 @@ services:
 	}
 	sb := again(t, p, kept)
 	n := in(t, sb, "crash", "wc -l < /count")
-	if got := in(t, sb, "crash", "sleep 2; wc -l < /count"); got != n {
+	if got := in(t, sb, "crash", "sleep 1; wc -l < /count"); got != n {
 		t.Errorf("after Stop: %s runs, then %s", n, got)
 	}
 	if got := in(t, sb, "sleeper", "wc -l < /count; ps | grep -c '[s]leep 1000'"); got != "1\n0" {

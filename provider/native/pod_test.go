@@ -309,6 +309,7 @@ func TestPod_userNamespace(t *testing.T) {
 	startPod(t, p, "7")
 	podSettings(t, p)
 	openPod(t, p)
+	stopPrograms(t, p)
 	podUsers(t, p)
 }
 
@@ -349,6 +350,7 @@ func podWithoutRoot(t *testing.T, user string) {
 	startPod(t, p, user)
 	podSettings(t, p)
 	openPod(t, p)
+	stopPrograms(t, p)
 	if user != "0" {
 		podUsers(t, p)
 		return
