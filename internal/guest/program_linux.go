@@ -47,7 +47,7 @@ func (g *guest) keepRunning(c *command) {
 	ran, pause := time.Duration(c.exit.WallUS)*time.Microsecond, time.Duration(0)
 	for g.replace(c, nil) {
 		pause = wire.RestartPause(ran, pause)
-		time.Sleep(pause)
+		<-time.After(pause)
 		next := newCommand(g, c.s, c.req)
 		if !g.replace(c, next) { // changed meanwhile
 			return
