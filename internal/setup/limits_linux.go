@@ -36,6 +36,9 @@ func resetLimits() error {
 			return os.NewSyscallError("getrlimit", err)
 		}
 		limit.Cur, limit.Max = min(limit.Cur, now.Max), min(limit.Max, now.Max)
+		if limit == now {
+			continue // gVisor lets no process set some
+		}
 		if err := unix.Setrlimit(resource, &limit); err != nil {
 			return os.NewSyscallError("setrlimit", err)
 		}
