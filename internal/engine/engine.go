@@ -8,10 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/client"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/fumehood/fumehood"
 )
@@ -23,8 +24,8 @@ type Client struct {
 	speedup  Speedup
 	secret   Secret
 
-	asking sync.Mutex
-	server Server // zero until it was asked for
+	asking singleflight.Group
+	server atomic.Pointer[Server] // nil until it was asked for
 }
 
 // New wraps the Engine's client. endpoint is the name of the Engine in errors. secret is the key of the seals.
@@ -105,11 +106,21 @@ func (c *Client) Connect(ctx context.Context) error {
 // Server describes the Engine. It asks it once: this takes several milliseconds, because Docker starts its helpers to
 // ask for their versions.
 func (c *Client) Server(ctx context.Context) (Server, error) {
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if c.server != (Server{}) {
-		return c.server, nil
+	if s := c.server.Load(); s != nil {
+		return *s, nil
 	}
+	answer := c.asking.DoChan("", func() (any, error) { return c.askServer(context.WithoutCancel(ctx)) })
+	select {
+	case a := <-answer:
+		s, _ := a.Val.(Server)
+		return s, a.Err
+	case <-ctx.Done():
+		return Server{}, c.unreachable(ctx.Err())
+	}
+}
+
+// askServer asks the Engine to describe itself.
+func (c *Client) askServer(ctx context.Context) (Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	v, err := c.api.ServerVersion(ctx, client.ServerVersionOptions{})
@@ -120,7 +131,7 @@ func (c *Client) Server(ctx context.Context) (Server, error) {
 	for _, part := range v.Components {
 		s.BuildKit = s.BuildKit && !strings.HasPrefix(part.Name, "Podman")
 	}
-	c.server = s
+	c.server.Store(&s)
 	return s, nil
 }
 

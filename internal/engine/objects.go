@@ -149,23 +149,26 @@ const askedImages = 8
 // own image has another seal, or none, is left: its seal may be on an image that was made of it by docker commit. If
 // its image cannot be inspected, no image may have its seal.
 func (c *Client) Disown(ctx context.Context, objects []Object) error {
-	seals := map[string]string{} // of the containers' images
+	type found struct {
+		seal  string
+		known bool
+	}
+	images := map[string]found{} // the containers'
 	var unsure []*Object
 	for i := range objects {
 		o := &objects[i]
 		if o.Kind != Container || o.seal == "" {
 			continue
 		}
-		seal, known := seals[o.image]
-		if !known && len(seals) < askedImages {
-			if seal, known = c.imageSeal(ctx, o.image); known {
-				seals[o.image] = seal
-			}
+		image, asked := images[o.image]
+		if !asked && len(images) < askedImages {
+			image.seal, image.known = c.imageSeal(ctx, o.image)
+			images[o.image] = image
 		}
 		switch {
-		case !known:
+		case !image.known:
 			unsure = append(unsure, o)
-		case seal == o.seal:
+		case image.seal == o.seal:
 			o.disown()
 		}
 	}

@@ -201,7 +201,7 @@ func (c *command) show(s *wire.Stream, gone <-chan struct{}, kept bool) {
 	for i, t := range c.tails {
 		until := int64(math.MaxInt64)
 		if exit != nil {
-			_, until = t.Bytes()
+			until = t.Total()
 			exit.Totals[i] = until
 		}
 		streams.Go(func() { c.showOne(s, i, until, gone) })

@@ -23,22 +23,39 @@ func (g *guest) enlistProgram(c *command) *wire.Failed {
 	return nil
 }
 
-// restart sets when the guest starts the service's own program again.
+// restart sets when the guest starts the service's own program again. A start that has begun is over when it answers.
 func (g *guest) restart(s *wire.Stream, req *wire.Restart) {
 	g.mu.Lock()
-	c, first := g.program, g.again == nil
-	if c != nil {
-		g.again = req
-	}
+	first := g.again == nil
+	g.again = req
 	g.mu.Unlock()
-	if c == nil {
+	c := g.settledProgram()
+	if first && c != nil {
+		go g.keepRunning(c)
+	}
+	if first && c == nil {
+		g.mu.Lock()
+		g.again = nil
+		g.mu.Unlock()
+	}
+	if c == nil && *req != (wire.Restart{}) {
 		answer(s, wire.Restarts{Failed: noDetached})
 		return
 	}
-	if first {
-		go g.keepRunning(c)
-	}
 	answer(s, wire.Restarts{})
+}
+
+// settledProgram returns the service's own program, once its start has succeeded. If there is none, it returns nil.
+func (g *guest) settledProgram() *command {
+	for {
+		c := g.find(wire.ProgramID)
+		if c == nil {
+			return nil
+		}
+		if <-c.settled; c.failed == nil {
+			return c
+		} // the one before is the program again
+	}
 }
 
 // keepRunning starts the service's own program again whenever it has ended, as g.again says.

@@ -61,9 +61,13 @@ func (s *Store) Get(ctx context.Context, ref string) (*Image, error) {
 	return img, s.translate(ctx, "get image "+ref, err)
 }
 
-// Pull is Get for the image that a name has in its registry, whatever the Engine or a file has under the name.
-func (s *Store) Pull(ctx context.Context, name string) (*Image, error) {
-	img, err := s.get(ctx, name, fromRegistry, true)
+// Pull is Get for the image that a name has in its registry, whatever the Engine or a file has under the name. Without
+// fetch, it is Find.
+func (s *Store) Pull(ctx context.Context, name string, fetch bool) (*Image, error) {
+	img, err := s.get(ctx, name, fromRegistry, fetch)
+	if err == nil && img == nil {
+		err = errMissing()
+	}
 	return img, s.translate(ctx, "pull image "+name, err)
 }
 

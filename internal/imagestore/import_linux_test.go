@@ -144,7 +144,7 @@ func TestStore_Pull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // from the registry, from the store
-		img, err := s.Pull(t.Context(), name)
+		img, err := s.Pull(t.Context(), name, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestStore_Pull(t *testing.T) {
 		t.Errorf("got %s %s", img.ID, img.Pinned)
 	}
 	for _, ref := range []string{b.save(t), b.id(), "docker-daemon:x"} {
-		if _, err := s.Pull(t.Context(), ref); !errors.Is(err, fumehood.ErrConfig) {
+		if _, err := s.Pull(t.Context(), ref, true); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}

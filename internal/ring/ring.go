@@ -67,6 +67,13 @@ func (t *Tail) Skip(n int64) {
 	t.buf, t.next = t.buf[:0], 0
 }
 
+// Total returns the number of all bytes.
+func (t *Tail) Total() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.total
+}
+
 // Bytes returns the kept bytes, and the number of all bytes. The caller must not modify kept, and must not write to
 // the Tail any more.
 func (t *Tail) Bytes() (kept []byte, total int64) {

@@ -3,7 +3,6 @@ package setup
 import (
 	"errors"
 	"os"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -39,11 +38,8 @@ func ConfineThread(capabilities uint64) error {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return os.NewSyscallError("keyctl", err) // where keys are denied, or unknown, there are none to protect
 	}
-	if err := lowerPriority(); err != nil {
+	if err := resetThread(); err != nil {
 		return err
-	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0); errno != 0 { // PER_LINUX
-		return os.NewSyscallError("personality", errno)
 	}
 	permitted, err := PermittedSet()
 	if err != nil {
@@ -67,8 +63,11 @@ func ConfineThread(capabilities uint64) error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }
 
-// lowerPriority gives up a higher priority of the calling thread, and of what it starts.
-func lowerPriority() error {
+// resetThread gives up a higher priority and another personality of the calling thread, and of what it starts.
+func resetThread() error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0); errno != 0 { // PER_LINUX
+		return os.NewSyscallError("personality", errno)
+	}
 	// Getpriority returns 20 minus the nice value.
 	if p, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || p <= 20 {
 		return nil //nolint:nilerr // unknown: where this is denied, so is a higher one
@@ -79,7 +78,7 @@ func lowerPriority() error {
 // confine gives up all rights that the user does not have in the sandbox, on all threads. The thread that started this
 // process has called ConfineThread.
 func (c Config) confine(who identity) error {
-	if groups, err := syscall.Getgroups(); !c.OneUser && (err != nil || !slices.Equal(groups, who.groups)) {
+	if groups, err := syscall.Getgroups(); !c.OneUser && (err != nil || len(groups)+len(who.groups) > 0) { // groups of the host may look equal
 		if err := syscall.Setgroups(who.groups); err != nil {
 			return os.NewSyscallError("setgroups", err)
 		}

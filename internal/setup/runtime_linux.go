@@ -160,8 +160,8 @@ func (l Launch) run() (int, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, os.NewSyscallError("prctl", err)
 	}
-	runtime.LockOSThread() // the runtime gets its priority
-	if err := lowerPriority(); err != nil {
+	runtime.LockOSThread() // the runtime gets its priority and personality
+	if err := resetThread(); err != nil {
 		return 0, err
 	}
 	pid, err := syscall.ForkExec(l.Args[0], l.Args, &syscall.ProcAttr{Dir: "/", Env: []string{"PATH=" + defaultPath}, Files: []uintptr{0, 1, 2}})

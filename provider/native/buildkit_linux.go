@@ -77,7 +77,7 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 		if imagestore.IsFile(ref) {
 			return "", noBuild("FROM " + ref)
 		}
-		img, err := b.p.store.Pull(ctx, ref) // BuildKit fetches it once more, by its digest
+		img, err := b.p.store.Pull(ctx, ref, !prebuilt) // BuildKit fetches it once more, by its digest
 		if err != nil {
 			return "", err
 		}

@@ -146,16 +146,26 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 	if !sb.kept.Load() {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("not a kept sandbox"), Hint: "set Keep in its spec"}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-	defer cancel()
 	var errs []error
 	for _, s := range sb.services {
-		if s.runs {
-			s.endRestarts(ctx)
-		}
-		errs = append(errs, s.killAll(ctx))
+		errs = append(errs, s.stop(context.WithoutCancel(ctx)))
 	}
 	return errors.Join(errs...)
+}
+
+// stop is Stop for a service.
+func (s *service) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	if !s.runs {
+		return s.killAll(ctx)
+	}
+	asked := s.endRestarts(ctx)
+	err := s.killAll(ctx)
+	if asked != nil { // the guest was suspended, or what is killed now kept it busy
+		err = errors.Join(err, s.endRestarts(ctx), s.killAll(ctx))
+	}
+	return err
 }
 
 var _ provider.Reattacher = (*service)(nil)

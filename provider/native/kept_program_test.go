@@ -32,6 +32,10 @@ services:
     image: ` + busybox + `
     command: [sh, -c, "echo x >> /count; while [ ! -e /go ]; do sleep 0.05; done; exit 1"]
     restart: on-failure:2
+  early:
+    image: ` + busybox + `
+    command: [sh, -c, "echo x >> /count; exit 1"]
+    restart: on-failure:4
   flood:
     image: ` + busybox + `
     command: [sh, -c, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; touch /end; exec sleep 1000"]
@@ -66,6 +70,8 @@ func TestPod_Open_programs(t *testing.T) {
 	conformance.Eventually(t, "the guest starts a program again", func() bool { return count("crash") > before })
 	in(t, sb, "twice", "touch /go")
 	conformance.Eventually(t, "the guest starts a failed program again", func() bool { return count("twice") == 3 })
+
+	conformance.Eventually(t, "the guest counts the starts before", func() bool { return count("early") == 5 })
 
 	var warnings bytes.Buffer
 	p, err := native.New(t.Context(), native.Options{StateDir: string(d), Logger: slog.New(slog.NewTextHandler(&warnings, nil))})
@@ -111,8 +117,8 @@ func TestPod_Open_programs(t *testing.T) {
 	if err != nil || followed != "two\nthree\n" {
 		t.Errorf("followed: %q, %v", followed, err)
 	}
-	if n := count("twice"); n != 3 {
-		t.Errorf("a program that may be started again twice ran %d times", n)
+	if n, m := count("twice"), count("early"); n != 3 || m != 5 {
+		t.Errorf("programs that may be started again 2 and 4 times ran %d and %d times", n, m)
 	}
 }
 

@@ -267,7 +267,7 @@ func TestProvider_killed(t *testing.T) {
 
 func TestProvider_killed_userNamespace(t *testing.T) {
 	t.Parallel()
-	killOwners(t, native.Options{UserNamespace: true}, tier.Pick(t, 0, 0, 110), []string{"project"}) // it has several services
+	killOwners(t, native.Options{UserNamespace: true}, tier.Pick(t, 0, 0, 110), nil)
 }
 
 // killOwners kills owners of sandboxes, in turn in each phase but those without.

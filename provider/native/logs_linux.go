@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/ring"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -44,6 +45,9 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 	}
 	defer context.AfterFunc(ctx, s.guests.Close)()
 	l := &logReader{s: s, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
+	l.gap = func(stream fumehood.Stream, bytes int64) {
+		p.log.Warn("a part of a log is not kept any more", "sandbox", name, "service", s.info.Name, "stream", stream, "bytes", bytes)
+	}
 	if err := l.read(ctx, opts); err != nil {
 		if ctx.Err() != nil {
 			err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
@@ -57,6 +61,7 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 type logReader struct {
 	s   *service
 	out provider.Sink
+	gap func(s fumehood.Stream, bytes int64)
 	// at is the next byte of each stream. What comes before end was delivered by an earlier reading.
 	at, end map[fumehood.Stream]int64
 }
@@ -64,13 +69,23 @@ type logReader struct {
 // read delivers the output.
 func (l *logReader) read(ctx context.Context, opts provider.LogOptions) error {
 	if opts.Tail > 0 {
-		kept, out := map[fumehood.Stream][]byte{}, l.out
-		l.out = func(s fumehood.Stream, p []byte) { kept[s] = append(kept[s], p...) }
+		kept, out, gap := map[fumehood.Stream]*ring.Tail{fumehood.Stdout: ring.NewTail(logSize), fumehood.Stderr: ring.NewTail(logSize)}, l.out, l.gap
+		gaps := map[fumehood.Stream]int64{}
+		l.out = func(s fumehood.Stream, p []byte) { _, _ = kept[s].Write(p) }
+		l.gap = func(s fumehood.Stream, n int64) { gaps[s] = n }
 		if err := l.watch(ctx, false); err != nil {
 			return err
 		}
-		for s, p := range kept {
-			out(s, lastLines(p, opts.Tail))
+		l.gap = gap
+		for s, tail := range kept {
+			all, _ := tail.Bytes()
+			p := lastLines(all, opts.Tail)
+			if gaps[s] > 0 && len(p) == len(all) {
+				gap(s, gaps[s])
+			}
+			if len(p) > 0 {
+				out(s, p)
+			}
 		}
 		if !opts.Follow {
 			return nil
@@ -82,9 +97,16 @@ func (l *logReader) read(ctx context.Context, opts provider.LogOptions) error {
 
 // watch reads the output so far; with follow, until the program's end.
 func (l *logReader) watch(ctx context.Context, follow bool) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	delivered := map[fumehood.Stream]int64{}
 	p, err := l.s.guests.Program(ctx, follow, func(s fumehood.Stream, p []byte) {
 		known := min(max(l.end[s]-l.at[s], 0), int64(len(p)))
 		l.at[s] += int64(len(p))
+		if delivered[s] += int64(len(p)); !follow && delivered[s] > logSize {
+			stop(&fumehood.Error{Class: fumehood.ErrBroken, Err: errors.New("the guest sends more than it keeps")})
+			return
+		}
 		if p = p[known:]; len(p) > 0 {
 			l.out(s, p)
 		}
@@ -94,10 +116,13 @@ func (l *logReader) watch(ctx context.Context, follow bool) error {
 	}
 	p.OnGap(func(s fumehood.Stream, n int64) {
 		if l.at[s] += n; l.at[s] > l.end[s] {
-			l.s.sb.p.log.Warn("a part of a log is not kept any more", "sandbox", l.s.sb.name, "service", l.s.info.Name, "stream", s, "bytes", n)
+			l.gap(s, min(n, l.at[s]-l.end[s]))
 		}
 	})
 	exit, err := p.Wait(ctx)
+	if cause, ok := errors.AsType[*fumehood.Error](context.Cause(ctx)); ok {
+		return cause
+	}
 	if err == nil && exit.Outcome == fumehood.Lost && !exit.CausedInside { // otherwise the program still runs
 		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(exit.Reason)}
 	}
@@ -115,12 +140,12 @@ func lastLines(p []byte, n int) []byte {
 	return p[end+1:]
 }
 
-// endRestarts makes the service's own program end for good when it is killed. A guest that does not answer is no error,
-// because it does not start a program again whose worker is killed too.
-func (s *service) endRestarts(ctx context.Context) {
+// endRestarts makes the service's own program end for good when it is killed.
+func (s *service) endRestarts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := s.guests.Restart(ctx, wire.Restart{}); err != nil {
-		s.sb.p.log.Debug("the guest does not end its restarts", "sandbox", s.sb.name, "service", s.info.Name, "error", err)
+		return fmt.Errorf("end the restarts of service %s: %w", s.info.Name, err)
 	}
+	return nil
 }

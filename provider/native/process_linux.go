@@ -123,12 +123,13 @@ func startIn(group cgroup, cmd *exec.Cmd, rights uint64, before func() error) er
 
 // launchShared is launch for the first process of a service, in the mode "setup", whose user and network namespaces are those
 // of another service's first process. What this process starts waits for it, and exits with its code.
-func launchShared(program string, group cgroup, rights uint64, first *process) (*process, error) {
+func launchShared(ctx context.Context, program string, group cgroup, rights uint64, first *process) (*process, error) {
 	starter, err := launch(program, group, rights, &syscall.SysProcAttr{}, "share", nil, first.pidfd)
 	if err != nil {
 		return nil, err
 	}
 	starter.AcceptFiles()
+	defer context.AfterFunc(ctx, func() { _ = starter.cmd.Process.Kill() })() // it has ended already, or starts nothing more
 	var id [4]byte
 	err = starter.SetDeadline(time.Now().Add(startWithin))
 	if err == nil {
@@ -141,6 +142,9 @@ func launchShared(program string, group cgroup, rights uint64, first *process) (
 	if err = errors.Join(err, starter.SetDeadline(time.Time{})); err != nil {
 		if starter.endsWithin(time.Second) { // by itself, with a reason
 			err = fmt.Errorf("%w%s", err, said(starter.stderr))
+		}
+		if fd >= 0 {
+			_ = unix.Close(fd) // nothing was written
 		}
 		return nil, errors.Join(err, starter.kill())
 	}

@@ -119,7 +119,14 @@ func (c *program) Launch(ctx context.Context) error {
 func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	s := c.service
 	cmd := fumehood.Cmd{Args: c.member.Program, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
-	out := func(_ fumehood.Stream, p []byte) { _, _ = c.out.Write(p) }
+	tail := c.out
+	if s.sb.key != nil { // it delivers the output of the programs before again
+		tail = ring.NewTail(mainOutput)
+		c.mu.Lock()
+		c.out = tail
+		c.mu.Unlock()
+	}
+	out := func(_ fumehood.Stream, p []byte) { _, _ = tail.Write(p) }
 	if s.sb.key != nil {
 		return s.guests.Launch(ctx, cmd, out)
 	}
@@ -128,7 +135,7 @@ func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 
 // leave makes the guest of a kept sandbox go on with what keepRunning does.
 func (c *program) leave(ctx context.Context) error {
-	defer c.end()
+	c.end()
 	if !c.service.runs {
 		return nil
 	}
@@ -153,9 +160,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		}
 		again := false
 		c.update(func() {
-			if again = ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restart.Again(exit.Code); again {
-				c.restart.Done++
-			}
+			again = ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restart.Again(exit.Code)
 			c.state = startup.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
 			c.again = again
 		})
@@ -166,6 +171,14 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+			return
+		}
+		c.update(func() {
+			if again = ctx.Err() == nil; again { // otherwise the guest starts it, and counts
+				c.restart.Done++
+			}
+		})
+		if !again {
 			return
 		}
 		if p, err = c.begin(context.WithoutCancel(ctx)); err != nil { // canceled, it would be killed although leave was called
@@ -290,7 +303,10 @@ func (c *program) Restarts(context.Context, int) bool {
 
 // Evidence returns the result of the last health check, and the end of the program's output.
 func (c *program) Evidence(_ context.Context, _, lines int) (check, log string) {
-	text, _, _ := c.out.From(0, mainOutput)
+	c.mu.Lock()
+	out := c.out
+	c.mu.Unlock()
+	text, _, _ := out.From(0, mainOutput)
 	all := strings.SplitAfter(strings.TrimRight(fumehood.Output{Bytes: text}.Text(), "\n"), "\n")
 	c.mu.Lock()
 	defer c.mu.Unlock()

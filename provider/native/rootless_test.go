@@ -32,6 +32,9 @@ const unprivileged = "FUMEHOOD_TEST_UNPRIVILEGED"
 // stranger is the id of that user. It has no entry in any file.
 const stranger = 54321
 
+// strangersGroup is a supplementary group of that user.
+const strangersGroup = 4242
+
 // asUser runs this test as a user without rights, in a process of its own that calls test. The only image is busybox.
 func asUser(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
@@ -80,6 +83,10 @@ func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 		t.Fatal(err)
 	}
 	ofOther(t, shared)
+	grouped := filepath.Join(shared, "of-group")
+	if err := errors.Join(os.WriteFile(grouped, []byte("x"), 0o640), os.Chown(grouped, 70_000, strangersGroup), os.Chmod(grouped, 0o640)); err != nil { //nolint:gosec // as above
+		t.Fatal(err)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +137,7 @@ func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 		enter += asSubordinate(t, dir)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	}
-	enter += fmt.Sprintf(`exec %s --reuid=%d --regid=%d --clear-groups "$0" "$@"`, setpriv, stranger, stranger)
+	enter += fmt.Sprintf(`exec %s --reuid=%d --regid=%d --groups=%d "$0" "$@"`, setpriv, stranger, stranger, strangersGroup)
 	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", enter}, cmd.Args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS") {

@@ -132,6 +132,9 @@ func (s *service) launchRuntime(disk *os.File) error {
 	root := s.config.Root
 	s.oci.layer = fmt.Sprintf("memory,size=%d", root.Size)
 	if disk != nil { // a file on it, which must not be larger
+		if s.oci.gvisor && strings.Contains(root.Scratch, ",") {
+			return &fumehood.Error{Class: fumehood.ErrConfig, Path: root.Scratch, Err: errors.New("gVisor cannot use a path with a comma"), Hint: "choose another folder for the state"}
+		}
 		var st unix.Statfs_t
 		if err := unix.Fstatfs(int(disk.Fd()), &st); err != nil {
 			return os.NewSyscallError("fstatfs", err)

@@ -183,7 +183,7 @@ func (s *service) build(ctx context.Context) error {
 		defer disk.Close() // the sandbox has it
 	}
 	if s.oci == nil {
-		s.init, err = s.launchFirst(held)
+		s.init, err = s.launchFirst(ctx, held)
 	}
 	if lerr := <-limited; lerr != nil {
 		return fmt.Errorf("set limits: %w", lerr)
@@ -217,12 +217,12 @@ func (s *service) build(ctx context.Context) error {
 }
 
 // launchFirst starts the first process, with the descriptors more.
-func (s *service) launchFirst(more []*os.File) (*process, error) {
+func (s *service) launchFirst(ctx context.Context, more []*os.File) (*process, error) {
 	attributes, first := &unix.SysProcAttr{Cloneflags: namespaces}, s.sb.services[0]
 	var before func() error
 	switch {
 	case s != first && s.config.UserNamespace:
-		return launchShared(s.sb.guest, s.cgroup, s.config.Capabilities, first.init)
+		return launchShared(ctx, s.sb.guest, s.cgroup, s.config.Capabilities, first.init)
 	case s != first:
 		attributes.Cloneflags &^= unix.CLONE_NEWNET
 		before = first.enterNetwork

@@ -51,6 +51,12 @@ func subordinateStart(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", script, got, want)
 		}
 	}
+	// The kernel shows groups of the host as 65534 there.
+	shared := filepath.Join(filepath.Dir(os.Getenv("HOME")), "shared")
+	reader := start(t, p, fumehood.Spec{Image: busybox, User: "65534:65534", Mounts: []fumehood.Mount{{Host: shared, Container: "/shared"}}})
+	if got := run(t, reader, "cat /shared/of-group 2>&1 || true"); !strings.Contains(got, "Permission denied") {
+		t.Errorf("a group of the host's user: got %q", got)
+	}
 	if got := run(t, sb.As("tester"), "id -u; id -g; cat /proc/self/status | grep CapEff; touch /rw/of-tester && stat -c %u /rw/of-tester; rm /rw/of-tester; touch /etc/x 2>&1 || true"); !strings.HasPrefix(got, "1000\n1000\nCapEff:\t0000000000000000\n1000\ntouch: /etc/x: Permission denied") {
 		t.Errorf("got %q", got)
 	}
