@@ -373,11 +373,14 @@ func TestEvents_slowReader(t *testing.T) {
 	box := c.box()
 	var p api.Process
 	const size = 5 << 20
-	c.ok("POST", box+"/processes", sh(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)), &p)
+	c.ok("POST", box+"/processes", sh(fmt.Sprintf("while [ ! -e read ]; do sleep 0.01; done; head -c %d /dev/zero | tr '\\0' x", size)), &p)
 	path := box + "/processes/" + p.ID
 	got := int64(0)
 	for got < size {
 		resp := c.send("GET", fmt.Sprintf("%s/events?stdout=%d", path, got), nil)
+		if got == 0 { // from now on the command waits for its reader
+			c.ok("POST", box+"/processes", sh("touch read"), new(api.Process))
+		}
 		in := bufio.NewReader(resp.Body)
 		for range 20 {
 			line, err := in.ReadBytes('\n')

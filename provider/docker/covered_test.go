@@ -32,13 +32,13 @@ func genuineGuest(t *testing.T) []byte {
 	return program
 }
 
-// forged returns a guest that reports the exit code 0 for each command.
+// forged returns a guest that reports the size 0 for each file.
 func forged(t *testing.T) []byte {
 	t.Helper()
 	genuine := genuineGuest(t)
-	lies := bytes.ReplaceAll(genuine, []byte(`json:"code"`), []byte(`json:"cod_"`))
+	lies := bytes.ReplaceAll(genuine, []byte(`json:"size"`), []byte(`json:"siz_"`))
 	if bytes.Equal(lies, genuine) {
-		t.Fatal("the guest's messages have no code")
+		t.Fatal("the guest's messages have no size")
 	}
 	return lies
 }
@@ -138,10 +138,10 @@ func TestGuest_mountedOver(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			res, err := func() (*fumehood.Result, error) {
+			size, err := func() (int64, error) {
 				sb, err := newProvider(t, docker.Options{}).Start(t.Context(), fumehood.Spec{Compose: comp})
 				if err != nil {
-					return nil, err
+					return 0, err
 				}
 				defer func() {
 					if err := sb.Close(t.Context()); err != nil {
@@ -150,18 +150,22 @@ func TestGuest_mountedOver(t *testing.T) {
 				}()
 				svc, err := sb.Lookup(cmp.Or(c.service, "default"))
 				if err != nil {
-					return nil, err
+					return 0, err
 				}
-				return svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"/bin/sh", "-c", "exit 3"}})
+				info, err := svc.Stat(t.Context(), "/bin/busybox")
+				if err != nil {
+					return 0, err
+				}
+				return info.Size, nil
 			}()
 			switch {
 			case err != nil && c.passes:
 				t.Error(err)
-			case c.passes && (res.Outcome != fumehood.Exited || res.ExitCode != 3):
-				t.Errorf("a command that exits with 3 has %s with %d", res.Outcome, res.ExitCode)
+			case c.passes && size == 0:
+				t.Error("another guest runs: a file has no size")
 			case c.passes:
 			case err == nil:
-				t.Errorf("the sandbox started; a command that exits with 3 has %s with %d", res.Outcome, res.ExitCode)
+				t.Errorf("the sandbox started; the size of a file is %d", size)
 			case !strings.Contains(err.Error(), "could cover /.fumehood") && !strings.Contains(err.Error(), "was started again"):
 				t.Error(err)
 			}

@@ -264,7 +264,9 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
 	if err == nil {
-		err = p.checkEngine(ctx)
+		if err = p.checkEngine(ctx); ctx.Err() != nil {
+			err = within(ctx, op, err)
+		}
 	}
 	if err == nil {
 		err = p.checkDisk(spec)
