@@ -320,8 +320,11 @@ func (h *host) attack(t *testing.T, sb fumehood.Sandbox, user string, attacks ma
 				Args: []string{"python3", "-c", prelude + a.script}, Dir: "/", Timeout: time.Minute,
 				Env: map[string]string{"NR": string(numbers), "HOST": string(facts)},
 			})
-			if err != nil || !res.Success() || res.Stdout.Total == 0 {
-				t.Fatalf("%v, %+v: %s", err, res, res.Stderr.Text())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !res.Success() || res.Stdout.Total == 0 {
+				t.Fatalf("%+v: %s", res, res.Stderr.Text())
 			}
 			for line := range strings.Lines(res.Stdout.Text()) {
 				if line = strings.TrimSpace(line); !strings.Contains(" "+a.want+" ", " "+line+" ") {

@@ -223,7 +223,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if got := run(t, spec, "cat /x /net; ls /c; stat -c %u /c/kept"); got != "1,2=3 hidden\nlo\nD\ncompose.yaml\ndata\nkept\nsecret\n1000\n" {
+		if got := run(t, spec, "cat /x /net; ls /c; stat -c %u /c/kept"); got != "1,2=3 hidden\nlo\nD\ncompose.yaml\nkept\nsecret\n1000\n" {
 			t.Errorf("got %q", got)
 		}
 	})
@@ -272,7 +272,7 @@ func TestProvider_Start_buildKit(t *testing.T) {
 		spec := buildProject(t, "network: none, dockerfile: D", map[string]string{
 			"D": from + "COPY . /c\n", "D.dockerignore": "ignored\nD*\n", "ignored": "x", "kept": "x", ".dockerignore": "kept\n",
 		})
-		if got := run(t, spec, "ls -A /c"); got != ".dockerignore\ncompose.yaml\ndata\nkept\n" {
+		if got := run(t, spec, "ls -A /c"); got != ".dockerignore\ncompose.yaml\nkept\n" {
 			t.Errorf("got %q", got)
 		}
 	})
