@@ -221,12 +221,15 @@ func closeStandard() error {
 }
 
 // wait waits for the end of a child, and returns its exit code, or 128 and the number of the signal that ended it.
-func wait(child int) (int, error) {
+func wait(child int) (int, error) { return waitAmong(child, child) }
+
+// waitAmong is wait for a process that may become a child only later: with -1 it waits for all children until then.
+func waitAmong(children, child int) (int, error) {
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(child, &status, 0, nil)
+		pid, err := syscall.Wait4(children, &status, 0, nil)
 		switch {
-		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EINTR), err == nil && pid != child:
 		case err != nil:
 			return 0, os.NewSyscallError("wait4", err)
 		case status.Signaled():

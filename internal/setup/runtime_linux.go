@@ -183,5 +183,5 @@ func (l Launch) run() (int, error) {
 	if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		return 0, fmt.Errorf("%s: %w", l.PIDFile, err)
 	}
-	return wait(pid)
+	return waitAmong(-1, pid) // a process of the runtime may still be its parent
 }
