@@ -130,6 +130,20 @@ func TestService_As(t *testing.T) {
 	}
 }
 
+// TestReadAll_once checks that content of the reported size is not copied to grow.
+func TestReadAll_once(t *testing.T) {
+	content := make([]byte, 50<<20)
+	r := bytes.NewReader(content)
+	if n := testing.AllocsPerRun(2, func() {
+		r.Reset(content)
+		if data, err := readAll(r, r.Size()); len(data) != len(content) || err != nil {
+			t.Errorf("got %d bytes, %v", len(data), err)
+		}
+	}); n > 1 {
+		t.Errorf("it allocates %v times", n)
+	}
+}
+
 func TestReadAll_wrongSize(t *testing.T) {
 	for _, real := range []int{0, 1, 511, 512, 1 << 20, 1<<20 + 1, 3<<20 - 1, 5 << 20} {
 		for _, said := range []int64{0, 1, int64(real), int64(real) + 1, 90 << 20} {
