@@ -74,7 +74,7 @@ func stepRows() []row {
 	content := make([]byte, fileSize)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // cannot fail; random, so that it cannot be compressed
 	return []row{
-		{name: execTrue, topic: byPython, times: 2, inARow: 10, step: func(ctx context.Context, b box) (time.Duration, error) {
+		{name: execTrue, topic: byPython, times: 4, inARow: 10, step: func(ctx context.Context, b box) (time.Duration, error) {
 			return 0, command(ctx, b, 0, "true")
 		}},
 		{name: "exec, 1 KiB of output", times: 2, inARow: 10, step: func(ctx context.Context, b box) (time.Duration, error) {
