@@ -30,16 +30,13 @@ func lookUp(user string) (identity, error) {
 }
 
 // ConfineThread gives up, for the calling thread, what no process of a sandbox may have: capabilities beyond a set, new
-// privileges, the session keyring, a higher priority, another personality(2). A process that the thread starts has all of this thread's capabilities, but it and its
+// privileges, the session keyring. A process that the thread starts has all of this thread's capabilities, but it and its
 // descendants cannot regain one beyond the set that they have given up. The thread must end afterwards.
 //
 // A process could do so for itself, but only thread by thread, and each capability takes a system call: 2 ms of a start.
 func ConfineThread(capabilities uint64) error {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return os.NewSyscallError("keyctl", err) // where keys are denied, or unknown, there are none to protect
-	}
-	if err := resetThread(); err != nil {
-		return err
 	}
 	permitted, err := PermittedSet()
 	if err != nil {
@@ -63,16 +60,33 @@ func ConfineThread(capabilities uint64) error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }
 
-// resetThread gives up a higher priority and another personality of the calling thread, and of what it starts.
-func resetThread() error {
+// ResetThread gives up, for the calling thread and what it starts, what a sandbox must not get from the process that
+// starts it: a higher priority, a real-time policy, another personality(2). The thread must end afterwards. With a
+// real-time policy it could not enter a control group with version 1.
+func ResetThread() error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0); errno != 0 { // PER_LINUX
 		return os.NewSyscallError("personality", errno)
 	}
-	// Getpriority returns 20 minus the nice value.
-	if p, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || p <= 20 {
-		return nil //nolint:nilerr // unknown: where this is denied, so is a higher one
+	// Where a call that asks is denied, so is what it asks for.
+	const process, shift, realTime = 1, 13, 1 // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_SHIFT and IOPRIO_CLASS_RT of ioprio_set(2)
+	if p, _, errno := unix.RawSyscall(unix.SYS_IOPRIO_GET, process, 0, 0); errno == 0 && p>>shift == realTime {
+		if _, _, errno := unix.RawSyscall(unix.SYS_IOPRIO_SET, process, 0, 0); errno != 0 {
+			return os.NewSyscallError("ioprio_set", errno)
+		}
 	}
-	return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, 0, 0))
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	if attr.Policy == unix.SCHED_NORMAL || attr.Policy == unix.SCHED_BATCH || attr.Policy == unix.SCHED_IDLE {
+		if attr.Nice >= 0 {
+			return nil
+		}
+		attr.Nice = 0
+	} else {
+		attr = &unix.SchedAttr{Size: attr.Size, Policy: unix.SCHED_NORMAL}
+	}
+	return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, attr, 0))
 }
 
 // confine gives up all rights that the user does not have in the sandbox, on all threads. The thread that started this

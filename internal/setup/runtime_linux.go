@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -159,10 +158,6 @@ func (l Launch) run() (int, error) {
 	// What the runtime starts becomes a child of this process when the runtime exits.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, os.NewSyscallError("prctl", err)
-	}
-	runtime.LockOSThread() // the runtime gets its priority and personality
-	if err := resetThread(); err != nil {
-		return 0, err
 	}
 	pid, err := syscall.ForkExec(l.Args[0], l.Args, &syscall.ProcAttr{Dir: "/", Env: []string{"PATH=" + defaultPath}, Files: []uintptr{0, 1, 2}})
 	if err != nil {

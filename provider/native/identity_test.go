@@ -3,6 +3,10 @@
 package native_test
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -73,6 +77,53 @@ func TestProvider_Start_limits(t *testing.T) {
 		got := run(t, sb.As(user), "ulimit -t; awk '/file locks/ {print $4} /msgqueue/ {print $4}' /proc/self/limits")
 		if want := "unlimited\nunlimited\n819200"; got != want {
 			t.Errorf("user %q: got %q, want %q", user, got, want)
+		}
+	}
+}
+
+// TestProvider_Start_scheduling checks that programs do not get a higher priority of the process that starts the
+// sandbox, or its real-time policy, and that they keep a lower priority.
+func TestProvider_Start_scheduling(t *testing.T) {
+	need(t)
+	for name, attr := range map[string]unix.SchedAttr{
+		"real time":       {Policy: unix.SCHED_RR, Priority: 1},
+		"higher priority": {Policy: unix.SCHED_NORMAL, Nice: -5},
+		"lower priority":  {Policy: unix.SCHED_NORMAL, Nice: 3},
+	} {
+		for by, opts := range map[string]native.Options{"no runtime": {}, "runc": withRuntime(t, "runc")} {
+			t.Run(name+", "+by, func(t *testing.T) {
+				p := newProvider(t, opts)
+				t.Cleanup(func() { schedule(t, unix.SchedAttr{Policy: unix.SCHED_NORMAL}) })
+				schedule(t, attr)
+				sb := start(t, p, fumehood.Spec{Image: debian})
+				want := fmt.Sprintf("%d 0 0", max(0, attr.Nice))
+				for _, pid := range []string{"self", "1"} {
+					if got := run(t, sb, "cut -d ' ' -f 19,40,41 /proc/"+pid+"/stat"); got != want { // nice value, priority, policy
+						t.Errorf("process %s: got %q, want %q", pid, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// schedule sets the policy and priority of all threads of this process.
+func schedule(t *testing.T, attr unix.SchedAttr) {
+	t.Helper()
+	attr.Size = unix.SizeofSchedAttr
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		tid, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SchedSetAttr(tid, &attr, 0); errors.Is(err, unix.EPERM) {
+			t.Skip("this machine lets no process have another priority")
+		} else if err != nil && !errors.Is(err, unix.ESRCH) { // a thread that has ended
+			t.Fatal(err)
 		}
 	}
 }

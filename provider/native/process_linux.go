@@ -99,6 +99,9 @@ const allRights = ^uint64(0)
 // unless it is nil.
 func startIn(group cgroup, cmd *exec.Cmd, rights uint64, before func() error) error {
 	return setup.InThread(func() error {
+		if err := setup.ResetThread(); err != nil {
+			return err
+		}
 		if before != nil {
 			if err := before(); err != nil {
 				return err
