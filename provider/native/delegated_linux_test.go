@@ -1,0 +1,63 @@
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/tier"
+)
+
+// asThread calls f in a thread of another user, without capabilities.
+func asThread(t *testing.T, user int, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		tier.Missing(t, tier.CI, errors.New("the test needs root"))
+	}
+	err := setup.InThread(func() error {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(user), uintptr(user), uintptr(user)); errno != 0 {
+			return errno
+		}
+		f()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Only the files' owners and attributes count. They are those of control groups in any file system.
+func TestIsDelegated(t *testing.T) {
+	t.Parallel()
+	const user = 54321
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // for the other user
+		t.Fatal(err)
+	}
+	service, session := filepath.Join(dir, "service"), filepath.Join(dir, "session")
+	scope, marked := filepath.Join(session, "scope"), filepath.Join(session, "marked")
+	for _, folder := range []string{service, session, scope, marked} {
+		if err := errors.Join(os.Mkdir(folder, 0o755), os.Chown(folder, user, user)); err != nil { //nolint:gosec // as control groups
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Setxattr(marked, "user.delegate", []byte("1"), 0); err != nil {
+		t.Fatal(os.NewSyscallError("setxattr", err))
+	}
+	asThread(t, user, func() {
+		for folder, want := range map[string]bool{service: true, scope: false, marked: true, cgroupRoot: true} {
+			if got := isDelegated(folder); got != want {
+				t.Errorf("%s: got %t", folder, got)
+			}
+		}
+	})
+	if !isDelegated(scope) {
+		t.Error("not delegated to root")
+	}
+}
