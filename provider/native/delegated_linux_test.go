@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/creack/pty"
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood/internal/setup"
@@ -59,5 +61,40 @@ func TestIsDelegated(t *testing.T) {
 	})
 	if !isDelegated(scope) {
 		t.Error("not delegated to root")
+	}
+}
+
+// vacate ignores that a group cannot have a controller: the limit fails later. A group that stays busy is an error. The
+// files of the group are others here, which return such errors. The test is not parallel, because TestMode is a variable.
+func TestVacate_errors(t *testing.T) {
+	const user = 54321
+	defer func(before bool) { cgroups.TestMode = before }(cgroups.TestMode)
+	cgroups.TestMode = true
+	master, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer terminal.Close()
+	busy := terminal.Name()
+	if err := errors.Join(os.Chown(busy, user, user), unix.IoctlSetInt(int(terminal.Fd()), unix.TIOCEXCL, 0)); err != nil { //nolint:gosec // a descriptor
+		t.Fatal(err)
+	}
+	for target, want := range map[string]error{"/dev/full": nil, "/dev/null": nil, busy: unix.EBUSY} {
+		dir := t.TempDir()
+		err := errors.Join(
+			os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, user, user), //nolint:gosec // for the other user
+			os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory pids\n"), 0o644), //nolint:gosec // as above
+			os.WriteFile(filepath.Join(dir, "cgroup.procs"), nil, 0o644),                               //nolint:gosec // as above
+			os.Symlink(target, filepath.Join(dir, "cgroup.subtree_control")),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asThread(t, user, func() {
+			if err := vacate(dir); !errors.Is(err, want) {
+				t.Errorf("%s: got %v", target, err)
+			}
+		})
 	}
 }
