@@ -49,11 +49,15 @@ func TestIsDelegated(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := unix.Setxattr(marked, "user.delegate", []byte("1"), 0); err != nil {
+	wanted := map[string]bool{service: true, scope: false, marked: true, cgroupRoot: true}
+	switch err := unix.Setxattr(marked, "user.delegate", []byte("1"), 0); {
+	case errors.Is(err, unix.ENOTSUP): // of a file system in memory, before Linux 6.6
+		delete(wanted, marked)
+	case err != nil:
 		t.Fatal(os.NewSyscallError("setxattr", err))
 	}
 	asThread(t, user, func() {
-		for folder, want := range map[string]bool{service: true, scope: false, marked: true, cgroupRoot: true} {
+		for folder, want := range wanted {
 			if got := isDelegated(folder); got != want {
 				t.Errorf("%s: got %t", folder, got)
 			}
