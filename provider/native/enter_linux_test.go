@@ -4,11 +4,14 @@ package native
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -88,5 +91,29 @@ func TestLaunch_enterUser(t *testing.T) {
 	defer p.Close()
 	if !p.endsWithin(endWithin) || p.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(p.Complaint(), "setns: invalid argument") {
 		t.Errorf("%v: %q", p.cmd.ProcessState, p.Complaint())
+	}
+}
+
+// A descriptor that comes with an incomplete message is closed. TestMain is the guest, which sends back what it got.
+func TestLaunchShared_incomplete(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	_, err = launchShared(t.Context(), self, cgroup{}, capabilitySet(), &process{pidfd: writer})
+	if err := errors.Join(writer.Close(), reader.SetDeadline(time.Now().Add(10*time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := reader.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the descriptor is open: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 		}
 	}
 	defer context.AfterFunc(ctx, s.guests.Close)()
-	l := &logReader{s: s, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
+	l := &logReader{program: s.guests.Program, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
 	l.gap = func(stream fumehood.Stream, bytes int64) {
 		p.log.Warn("a part of a log is not kept any more", "sandbox", name, "service", s.info.Name, "stream", stream, "bytes", bytes)
 	}
@@ -59,9 +59,9 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 
 // logReader reads the output of a service's own program.
 type logReader struct {
-	s   *service
-	out provider.Sink
-	gap func(s fumehood.Stream, bytes int64)
+	program func(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) // see guests.Manager
+	out     provider.Sink
+	gap     func(s fumehood.Stream, bytes int64)
 	// at is the next byte of each stream. What comes before end was delivered by an earlier reading.
 	at, end map[fumehood.Stream]int64
 }
@@ -100,7 +100,7 @@ func (l *logReader) watch(ctx context.Context, follow bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	delivered := map[fumehood.Stream]int64{}
-	p, err := l.s.guests.Program(ctx, follow, func(s fumehood.Stream, p []byte) {
+	p, err := l.program(ctx, follow, func(s fumehood.Stream, p []byte) {
 		known := min(max(l.end[s]-l.at[s], 0), int64(len(p)))
 		l.at[s] += int64(len(p))
 		if delivered[s] += int64(len(p)); !follow && delivered[s] > logSize {

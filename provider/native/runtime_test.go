@@ -264,3 +264,21 @@ func TestRuntime_choice(t *testing.T) {
 	_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, Dir: "/etc/passwd/x"})
 	conformance.WantError(t, err, fumehood.ErrConfig)
 }
+
+// Options of gVisor are separated by commas, so its layer on the disk may have none in its path.
+func TestRuntime_comma(t *testing.T) {
+	t.Parallel()
+	need(t)
+	dir := t.TempDir()
+	program := filepath.Join(dir, "runsc")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho it runs >&2; exit 3\n"), 0o755); err != nil { //nolint:gosec // it is executed
+		t.Fatal(err)
+	}
+	p := newProvider(t, native.Options{Runtime: program, StateDir: filepath.Join(dir, "a,b")})
+	for disk, want := range map[int64]string{32 << 20: "it runs", 40 << 20: "comma"} { // in memory, on the disk
+		_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, Disk: disk}})
+		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, fumehood.ErrConfig) != (want == "comma") {
+			t.Errorf("%d bytes: got %v", disk, err)
+		}
+	}
+}
