@@ -148,7 +148,7 @@ func groupOfSession(t *testing.T) {
 			markDelegated(t, session)
 		}
 		sb := start(t, p, fumehood.Spec{Image: busybox})
-		made, err := filepath.Glob(session + "/fumehood/*")
+		made, err := filepath.Glob(session + "/fumehood/fumehood-*")
 		if err != nil || (len(made) > 0) != marked {
 			t.Errorf("marked %v: groups %q, %v", marked, made, err)
 		}
