@@ -130,20 +130,14 @@ func groupOfSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		rest := own + "/fumehood/host"  // own now has controllers for groups below it, and so no processes
-		err := os.MkdirAll(rest, 0o755) //nolint:gosec // as above
-		if err == nil {
-			err = cgroups.WriteCgroupProc(rest, os.Getpid())
-		}
-		for _, made := range []string{"/fumehood/host", "/fumehood"} {
-			_ = os.Remove(session + made) // may not have been made
-		}
+		err := cgroups.WriteCgroupProc(own, os.Getpid())
+		_ = os.Remove(session + "/fumehood") // may not have been made
 		if err = errors.Join(err, os.Remove(session)); err != nil {
 			t.Error(err)
 		}
 	})
 	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
-	for _, marked := range []bool{false, true} {
+	for _, marked := range []bool{false, true, true} {
 		if marked {
 			markDelegated(t, session)
 		}
@@ -151,6 +145,9 @@ func groupOfSession(t *testing.T) {
 		made, err := filepath.Glob(session + "/fumehood/fumehood-*")
 		if err != nil || (len(made) > 0) != marked {
 			t.Errorf("marked %v: groups %q, %v", marked, made, err)
+		}
+		if text, err := os.ReadFile(own + "/cgroup.subtree_control"); err != nil || len(text) > 0 {
+			t.Errorf("marked %v: controllers of the group above: %q, %v", marked, text, err)
 		}
 		if err := sb.Close(t.Context()); err != nil {
 			t.Error(err)
