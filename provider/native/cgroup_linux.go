@@ -129,6 +129,9 @@ func (c cgroup) create() error {
 		if err != nil {
 			return err
 		}
+		if c.above != nil {
+			return makeDelegated(path)
+		}
 	}
 	return c.Apply(-1)
 }

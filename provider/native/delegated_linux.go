@@ -145,6 +145,16 @@ func vacate(dir string) error {
 	}
 }
 
+// makeDelegated makes a sandbox's control group of version 2 without root. Manager.Apply would also enable controllers in
+// all groups further above that the user may write. These belong to the user's session, and a group with processes there
+// could become a threaded one, below which memory cannot be limited.
+func makeDelegated(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil { //nolint:gosec // as all control groups
+		return err
+	}
+	return vacate(filepath.Dir(path))
+}
+
 // groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own.
 // Other processes of the user are in other groups.
 const groupsFile = "groups.json"

@@ -102,6 +102,59 @@ func ownedGroup2(t *testing.T) []string {
 	return []string{dir}
 }
 
+// markDelegated marks a control group of version 2 as systemd does with Delegate=yes.
+func markDelegated(t *testing.T, group string) {
+	t.Helper()
+	if err := unix.Setxattr(group, "user.delegate", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A group that the user may write, below another one like that, is used only if it is marked as handed over.
+func TestProvider_Start_groupOfSession(t *testing.T) {
+	t.Parallel()
+	if !cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("needs version 2 of control groups")
+	}
+	asUserWith(t, rights{groups: ownedGroup2}, groupOfSession)
+}
+
+func groupOfSession(t *testing.T) {
+	own := currentGroups(t)[0]
+	session := filepath.Join(own, "session")
+	err := os.Mkdir(session, 0o755) //nolint:gosec // as all control groups
+	if err == nil {
+		err = cgroups.WriteCgroupProc(session, os.Getpid())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := cgroups.WriteCgroupProc(own, os.Getpid())
+		_ = os.Remove(session + "/fumehood") // may not have been made
+		if err = errors.Join(err, os.Remove(session)); err != nil {
+			t.Error(err)
+		}
+	})
+	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	for _, marked := range []bool{false, true, true} {
+		if marked {
+			markDelegated(t, session)
+		}
+		sb := start(t, p, fumehood.Spec{Image: busybox})
+		made, err := filepath.Glob(session + "/fumehood/fumehood-*")
+		if err != nil || (len(made) > 0) != marked {
+			t.Errorf("marked %v: groups %q, %v", marked, made, err)
+		}
+		if text, err := os.ReadFile(own + "/cgroup.subtree_control"); err != nil || len(text) > 0 {
+			t.Errorf("marked %v: controllers of the group above: %q, %v", marked, text, err)
+		}
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // In a container the first control group that root sees has processes. They are moved, since the sandboxes' groups could not
 // have controllers otherwise.
 func TestProvider_Start_cgroupNamespace(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/cgroups"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
@@ -89,6 +91,9 @@ func cleanOtherGroups(t *testing.T) {
 		session := filepath.Join(own, "session")
 		if err := os.Mkdir(session, 0o755); err != nil { //nolint:gosec // as all control groups
 			t.Fatal(err)
+		}
+		if cgroups.IsCgroup2UnifiedMode() {
+			markDelegated(t, session)
 		}
 		enter += "echo $$ > " + session + "/cgroup.procs; "
 		made = append(made, session)

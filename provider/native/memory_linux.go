@@ -5,12 +5,12 @@ package native
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,16 +135,8 @@ func isBelow(file string, namespace uint64) bool {
 func descendants(roots []int) []int {
 	all := append([]int{}, roots...)
 	for i := 0; i < len(all); i++ {
-		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", all[i]))
-		if err != nil {
-			continue // has ended
-		}
-		for _, t := range threads {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", all[i], t.Name()))
-			if err != nil {
-				continue
-			}
-			for field := range bytes.FieldsSeq(text) {
+		for _, tid := range threadsOf(all[i]) {
+			for field := range bytes.FieldsSeq(readProc(fmt.Sprintf("/proc/%d/task/%s/children", all[i], tid))) {
 				if pid, err := strconv.Atoi(string(field)); err == nil {
 					all = append(all, pid)
 				}
@@ -154,30 +146,78 @@ func descendants(roots []int) []int {
 	return all
 }
 
+// threadsOf returns the names of a process's threads in its folder "task"; none if it has ended.
+func threadsOf(pid int) (names []string) {
+	task := fmt.Sprintf("/proc/%d/task", pid)
+	var st unix.Stat_t
+	if unix.Stat(task, &st) == nil && st.Nlink == 3 { // faster: itself, the one above, and a folder for each thread
+		return []string{strconv.Itoa(pid)}
+	}
+	threads, err := os.ReadDir(task)
+	if err != nil {
+		return nil
+	}
+	for _, t := range threads {
+		names = append(names, t.Name())
+	}
+	return names
+}
+
 // residentOf returns the bytes of a process's pages in memory that are not a file's on a disk, shared ones included.
-func residentOf(pid int) int64 { return sumOf(pid, "status", "RssAnon:", "RssShmem:") }
+func residentOf(pid int) int64 { return sumOf(pid, "status", "RssAnon", "RssShmem") }
 
 // proportionalOf is residentOf, but a page of n processes counts as an n-th for each.
-func proportionalOf(pid int) int64 { return sumOf(pid, "smaps_rollup", "Pss_Anon:", "Pss_Shmem:") }
+func proportionalOf(pid int) int64 { return sumOf(pid, "smaps_rollup", "Pss_Anon", "Pss_Shmem") }
 
-// sumOf returns the sum, in bytes, of two lines in a file of a process; 0 if it has ended.
-func sumOf(pid int, file, one, other string) (sum int64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		return 0
+// sumOf returns the sum, in bytes, of two lines in a file of a process; 0 if it has ended. If its first thread has exited,
+// only the files of the others have these lines.
+func sumOf(pid int, file, one, other string) int64 {
+	sum, found := sumIn(readProc(fmt.Sprintf("/proc/%d/%s", pid, file)), one, other)
+	if found {
+		return sum
 	}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, " ")
-		name, rest, tab := strings.Cut(name, "\t")
-		if tab {
-			value = rest + " " + value
-		}
-		if name != one && name != other {
-			continue
-		}
-		if kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64); err == nil {
-			sum += kb << 10
+	for _, tid := range threadsOf(pid) {
+		if sum, found = sumIn(readProc(fmt.Sprintf("/proc/%d/task/%s/%s", pid, tid, file)), one, other); found {
+			break
 		}
 	}
 	return sum
+}
+
+// sumIn returns the sum, in bytes, of two lines of a text, and whether it has one of them.
+func sumIn(text []byte, one, other string) (sum int64, found bool) {
+	for line := range bytes.Lines(text) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if string(name) != one && string(name) != other {
+			continue
+		}
+		found = true
+		if kb, err := strconv.ParseInt(string(bytes.TrimSuffix(bytes.TrimSpace(value), []byte(" kB"))), 10, 64); err == nil {
+			sum += kb << 10
+		}
+	}
+	return sum, found
+}
+
+// readProc returns the text of a file of a process; nil if that has ended. It takes fewer system calls than os.ReadFile.
+func readProc(file string) []byte {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	text := make([]byte, 0, 4096)
+	for {
+		text = slices.Grow(text, 2048)
+		n, err := unix.Read(fd, text[len(text):cap(text)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil
+		case n == 0:
+			return text
+		default:
+			text = text[:len(text)+n]
+		}
+	}
 }

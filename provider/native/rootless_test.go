@@ -253,16 +253,19 @@ func rootlessLimits(t *testing.T) {
 	}
 }
 
-// shareMemory checks that memory which processes share counts, also without control groups.
+// shareMemory checks that memory which processes share counts, and that of a process whose first thread has exited, also
+// without control groups.
 func shareMemory(t *testing.T) {
 	p := newProvider(t, native.Options{AllowUnenforcedLimits: true})
 	sb := start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20}})
 	for name, script := range map[string]string{
-		"shared":   "m = mmap.mmap(-1, 600 << 20)",
-		"/dev/shm": "f = open('/dev/shm/x', 'w+b'); f.truncate(60 << 20); m = mmap.mmap(f.fileno(), 0); a = b'x' * (20 << 20)",
+		"shared":   "fill(mmap.mmap(-1, 600 << 20))",
+		"/dev/shm": "f = open('/dev/shm/x', 'w+b'); f.truncate(60 << 20); a = b'x' * (20 << 20); fill(mmap.mmap(f.fileno(), 0))",
+		"thread": "threading.Thread(target=lambda: (time.sleep(1), fill(bytearray(600 << 20)))).start()\n" +
+			"ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)",
 	} {
-		fill := "import mmap, time\n" + script + "\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(10)"
-		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", fill}, Timeout: time.Minute})
+		define := "import ctypes, mmap, platform, threading, time\ndef fill(m):\n  for i in range(0, len(m), 4096): m[i] = 1\n  time.sleep(10)\n"
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", define + script}, Timeout: time.Minute})
 		if err != nil || res.Outcome != fumehood.OutOfMemory {
 			t.Errorf("%s: %v, %+v", name, err, res)
 		}
