@@ -458,7 +458,7 @@ def test_network(tmp_path: Path, policy: NetworkPolicy | None, files: dict[str, 
         # The native provider's networks do not reach this machine.
         assert (r.return_code == 0) == (policy is None and PROVIDER != "native"), r.stderr
         devices = (await env.exec("ls /sys/class/net")).stdout.split()
-        assert (len(devices) > 1) == (policy is None or len(files) > 1 and PROVIDER != "native"), devices
+        assert (len(devices) > 1) == (policy is None or (len(files) > 1 and PROVIDER != "native")), devices
         if len(files) > 1:
             assert (await env.exec(FETCH)).stdout == "stored\n\n"
 

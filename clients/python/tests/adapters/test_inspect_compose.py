@@ -159,7 +159,7 @@ async def test_compose_refused(folder: Path, name: str, monkeypatch: pytest.Monk
     values = [each.replace("OUT", out) for each in value] if isinstance(value, list) else value
     allowed = FumehoodConfig.model_validate({"compose": str(path), field: values})
     if name in ENGINES_ONLY:
-        with pytest.raises(PrerequisiteError, match="the native provider .*use the docker provider"):
+        with pytest.raises(PrerequisiteError, match=r"the native provider .*use the docker provider"):
             await accept(allowed)
     else:
         await accept(allowed)
@@ -173,7 +173,9 @@ def inspected(thing: str | None) -> Any:
 
 async def group(environment: SandboxEnvironment, *files: str) -> str:
     """Return what the first of some files of the sandbox's control groups has."""
-    return (await environment.exec(["sh", "-c", f"cd /sys/fs/cgroup; cat {' '.join(files)} 2>/dev/null | head -n 1"])).stdout
+    return (
+        await environment.exec(["sh", "-c", f"cd /sys/fs/cgroup; cat {' '.join(files)} 2>/dev/null | head -n 1"])
+    ).stdout
 
 
 async def memory_limit(environment: SandboxEnvironment) -> int:
