@@ -173,9 +173,8 @@ def inspected(thing: str | None) -> Any:
 
 async def group(environment: SandboxEnvironment, *files: str) -> str:
     """Return what the first of some files of the sandbox's control groups has."""
-    return (
-        await environment.exec(["sh", "-c", f"cd /sys/fs/cgroup; cat {' '.join(files)} 2>/dev/null | head -n 1"])
-    ).stdout
+    script = f"cd /sys/fs/cgroup; cat {' '.join(files)} 2>/dev/null | head -n 1"
+    return str((await environment.exec(["sh", "-c", script])).stdout)
 
 
 async def memory_limit(environment: SandboxEnvironment) -> int:
