@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,7 +40,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	}
 	missing, err := p.find(ctx, plan, opts.Prebuilt)
 	if err == nil && !opts.Prebuilt {
-		err = missingImages(missing, "pull or build them, or leave out pull_policy: never and x-local")
+		err = compose.Missing(missing, "pull or build them, or leave out pull_policy: never and x-local")
 	}
 	if err == nil && !opts.Prebuilt {
 		err = compose.Limited(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.pullAll(ctx, plan) })
@@ -55,7 +54,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 				missing = append(missing, fmt.Sprintf("build of %s (%s)", cmp.Or(s.Build.Context, "its Dockerfile"), s.Service))
 			}
 		}
-		err = missingImages(missing, "start the project once where images may be pulled and built")
+		err = compose.Missing(missing, "start the project once where images may be pulled and built")
 	}
 	if err != nil {
 		return nil, err
@@ -236,20 +235,10 @@ func (p *Provider) find(ctx context.Context, plan *imagePlan, prebuilt bool) (mi
 		if found && isFor(image, w.platform) {
 			n.image = prepared{image, w.ref}
 		} else if prebuilt || w.pull == compose.PullNever {
-			users := slices.Compact(slices.Sorted(slices.Values(n.users)))
-			missing = append(missing, fmt.Sprintf("%s (%s)", w.ref, strings.Join(users, ", ")))
+			missing = append(missing, compose.MissingImage(w.ref, n.users))
 		}
 	}
 	return missing, nil
-}
-
-// missingImages returns the error for missing images, or nil if there are none.
-func missingImages(missing []string, hint string) error {
-	if missing == nil {
-		return nil
-	}
-	slices.Sort(missing)
-	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: fmt.Errorf("missing: %s", strings.Join(missing, "; ")), Hint: hint}
 }
 
 // pullAll pulls the missing images, and those that are always pulled. The first failure cancels the other pulls.

@@ -203,8 +203,8 @@ func startHostile(t *testing.T, opts native.Options, except ...string) {
 		"passwd is endless":   {hostile: hostile{files: []layerFile{link("etc/passwd", "/dev/zero")}}, user: "7", script: uid, want: "7"},
 		"passwd is huge":      {hostile: hostile{files: []layerFile{file("etc/passwd", strings.Repeat("a:b:c:d:e:f:g\n", 1<<20))}}, user: "7", script: uid, want: "7"},
 		"passwd is one line":  {hostile: hostile{files: []layerFile{file("etc/passwd", strings.Repeat("a", 8<<20))}}, user: "7", script: uid, want: "7"},
-		"passwd: big numbers": {hostile: hostile{files: []layerFile{file("etc/passwd", "u:x:4294967295:0::/:/\nv:x:-1:0::/:/\n")}}, user: "u", fails: fumehood.ErrUserNotFound},
-		"passwd: bad group":   {hostile: hostile{files: []layerFile{file("etc/passwd", "u:x:7:-1::/:/\n")}}, user: "u", fails: fumehood.ErrUserNotFound},
+		"passwd: big numbers": {hostile: hostile{files: []layerFile{file("etc/passwd", "u:x:4294967295:0::/:/\nv:x:-1:0::/:/\n")}}, user: "u", fails: fumehood.ErrConfig},
+		"passwd: bad group":   {hostile: hostile{files: []layerFile{file("etc/passwd", "u:x:7:-1::/:/\n")}}, user: "u", fails: fumehood.ErrConfig},
 		"group: bad numbers":  {hostile: hostile{files: []layerFile{file("etc/passwd", "u:x:7:7::/:/\n"), file("etc/group", "g:x:-1:u\nh:x:4294967296:u\n")}}, user: "u", script: uid, want: "7"},
 		"group is huge": {
 			hostile: hostile{files: []layerFile{file("etc/passwd", "u:x:7:7:::\n"), file("etc/group", manyGroups(1<<16))}}, user: "u",

@@ -61,6 +61,9 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 			return nil, err
 		}
 	}
+	if err := j.checkPresent(ctx); err != nil {
+		return nil, err
+	}
 	err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
 		for _, s := range j.sources {
 			img, err := j.image(ctx, s, built)
@@ -87,10 +90,43 @@ func (j *project) image(ctx context.Context, s compose.Source, built map[string]
 		return j.p.store.Find(ctx, j.spec.Images[s.Service])
 	case s.Build != nil:
 		return j.p.store.Get(ctx, built[s.Service])
-	case j.spec.Compose.Prebuilt || s.Pull == compose.PullNever:
+	case j.onlyFound(s):
 		return j.p.store.Find(ctx, s.Image)
 	}
 	return j.p.store.Get(ctx, s.Image)
+}
+
+// onlyFound reports whether the image of a service without a build must be in the store.
+func (j *project) onlyFound(s compose.Source) bool {
+	return j.spec.Compose.Prebuilt || s.Pull == compose.PullNever
+}
+
+// checkPresent returns an error that names all images that are missing and may not be fetched.
+func (j *project) checkPresent(ctx context.Context) error {
+	if j.spec.Images != nil {
+		return nil
+	}
+	users, missing := map[string][]string{}, []string{}
+	for _, s := range j.sources {
+		if s.Build != nil || !j.onlyFound(s) {
+			continue
+		}
+		img, err := j.p.store.Find(ctx, s.Image)
+		switch {
+		case errors.Is(err, imagestore.ErrMissing):
+			users[s.Image] = append(users[s.Image], s.Service)
+		case err != nil:
+			return err
+		default:
+			if err := img.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	for ref, services := range users {
+		missing = append(missing, compose.MissingImage(ref, services))
+	}
+	return compose.Missing(missing, "start the project once where images may be fetched, or leave out pull_policy: never and x-local")
 }
 
 // units returns the services of the project, the default one first, and logs what weakens their isolation. With an

@@ -131,3 +131,28 @@ func TestProvider_Start_pullTimeout(t *testing.T) {
 	_, err := p.Start(t.Context(), spec)
 	conformance.WantError(t, err, fumehood.ErrLimit)
 }
+
+func TestProvider_Prepare_missing(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	const text = "services: {default: {image: fumehood-test/none}, b: {image: fumehood-test/none}, other: {image: fumehood-test/nothing}, has: {image: " + busybox + "}}"
+	for name, c := range map[string]struct {
+		text     string
+		prebuilt bool
+		want     string
+	}{
+		"prebuilt": {text, true, "missing: fumehood-test/none (b, default); fumehood-test/nothing (other)"},
+		"never":    {strings.ReplaceAll(text, "fumehood-test/none", "fumehood-test/none, pull_policy: never"), false, "missing: fumehood-test/none (b, default)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := fumehood.Spec{Compose: composeFile(t, c.text)}
+			spec.Compose.Prebuilt = c.prebuilt
+			_, err := p.Prepare(t.Context(), spec, provider.PrepareOptions{})
+			conformance.WantError(t, err, fumehood.ErrConfig)
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}

@@ -118,7 +118,7 @@ func (c *program) Launch(ctx context.Context) error {
 // begin starts the program once. That of a kept sandbox outlives this process.
 func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	s := c.service
-	cmd := fumehood.Cmd{Args: c.member.Program, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
+	cmd := fumehood.Cmd{Args: c.member.Program, Dir: s.config.Dir, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
 	tail := c.out
 	if s.sb.key != nil { // it delivers the output of the programs before again
 		tail = ring.NewTail(mainOutput)
@@ -236,7 +236,8 @@ func (c *program) checkHealth(ctx context.Context) {
 // checkOnce runs the health check. It returns its output and exit code too.
 func (c *program) checkOnce(ctx context.Context) (ok bool, found string) {
 	out := ring.NewTail(complaint)
-	p, err := c.service.guests.Start(ctx, fumehood.Cmd{Args: c.member.Health.Test, KillRest: true, Grace: fumehood.NoGrace}, true, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
+	cmd := fumehood.Cmd{Args: c.member.Health.Test, Dir: c.service.config.Dir, KillRest: true, Grace: fumehood.NoGrace}
+	p, err := c.service.guests.Start(ctx, cmd, true, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
 	if err != nil {
 		return false, err.Error()
 	}
@@ -313,16 +314,23 @@ func (c *program) Evidence(_ context.Context, _, lines int) (check, log string) 
 	return c.found, strings.Join(all[max(0, len(all)-lines):], "")
 }
 
-// inService adds a service to an error about it, if the sandbox has several.
+// inService adds a service to the error of its start, if the sandbox has several. A missing user or program is an
+// ErrConfig: an ErrNotStarted is the error of a command.
 func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
 	err = s.guests.Explain(ctx, err)
-	if err == nil || len(sb.services) == 1 {
+	notStarted := errors.Is(err, fumehood.ErrNotStarted)
+	if err == nil || len(sb.services) == 1 && !notStarted {
 		return err
 	}
 	e := fumehood.Error{Class: fumehood.ClassOf(err), Err: err}
 	if ours, ok := errors.AsType[*fumehood.Error](err); ok {
 		e = *ours
 	}
-	e.Service = s.info.Name
+	if notStarted {
+		e.Class = fumehood.ErrConfig
+	}
+	if len(sb.services) > 1 {
+		e.Service = s.info.Name
+	}
 	return &e
 }

@@ -260,7 +260,7 @@ func TestRuntime_choice(t *testing.T) {
 		t.Errorf("its runtime is %q", got)
 	}
 	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, User: "nobody-of-that-name"})
-	conformance.WantError(t, err, fumehood.ErrUserNotFound)
+	conformance.WantError(t, err, fumehood.ErrConfig)
 	_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, Dir: "/etc/passwd/x"})
 	conformance.WantError(t, err, fumehood.ErrConfig)
 }

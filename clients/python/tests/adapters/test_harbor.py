@@ -450,17 +450,21 @@ def test_image_user(tmp_path: Path) -> None:
     "files", [{"Dockerfile": DOCKERFILE}, {"Dockerfile": DOCKERFILE, "docker-compose.yaml": COMPOSE}]
 )
 def test_network(tmp_path: Path, policy: NetworkPolicy | None, files: dict[str, str]) -> None:
-    """A task reaches this machine by default, and nothing but its services without a network."""
+    """A task has a network by default, and reaches nothing but its services without one."""
 
     async def test(env: BaseEnvironment) -> None:
         reach = f"import socket; socket.create_connection({listener.getsockname()}, 2)"
         r = await env.exec(f'python3 -c "{reach}"')
-        assert (r.return_code == 0) == (policy is None), r.stderr
+        # The native provider's networks do not reach this machine.
+        assert (r.return_code == 0) == (policy is None and PROVIDER != "native"), r.stderr
+        devices = (await env.exec("ls /sys/class/net")).stdout.split()
+        assert (len(devices) > 1) == (policy is None or (len(files) > 1 and PROVIDER != "native")), devices
         if len(files) > 1:
             assert (await env.exec(FETCH)).stdout == "stored\n\n"
 
-    found = ["docker", "network", "inspect", "-f", "{{(index .IPAM.Config 0).Gateway}}", "bridge"]
-    host = output(found).strip()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward:
+        outward.connect(("192.0.2.1", 9))  # sends nothing
+        host = outward.getsockname()[0]
     with socket.create_server((host, 0)) as listener:
         in_environment(make(tmp_path, files, network_policy=policy, persistent_env={"GIVEN": "x"}), test)
 
@@ -506,6 +510,11 @@ def test_resources(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         assert (await env.exec(f"{groups} 2>/dev/null")).stdout == f"{300 << 20}\n"
         r = await env.exec("python3 -c 'bytearray(1 << 30)'")
         assert r.return_code == 137
+        if PROVIDER == "native":
+            files = "cpu.max pids.max cpu/cpu.cfs_quota_us pids/pids.max"
+            found = (await env.exec(f"cd /sys/fs/cgroup; cat {files} 2>/dev/null; echo $A")).stdout
+            assert found.replace(" 100000", "") == "50000\n99\n$kept\n"
+            return
         name = env._sandbox.info.services[0].container
         found = ["docker", "inspect", "-f", "{{.HostConfig.NanoCpus}} {{.HostConfig.PidsLimit}} {{.Config.Env}}", name]
         assert output(found).startswith("500000000 99 [A=$kept ")
@@ -651,6 +660,9 @@ def test_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="Unknown option 'nothing'"):
         FumehoodEnvironment.preflight({"nothing": 1})
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
+    if PROVIDER == "native":
+        FumehoodEnvironment.preflight()
+        return
     with pytest.raises(SystemExit, match=r"unix:///nowhere.*start the Docker daemon"):
         FumehoodEnvironment.preflight()
 

@@ -15,12 +15,12 @@ from typing import Any
 import anyio
 import pytest
 from inspect_ai._util.error import PrerequisiteError
-from inspect_ai.util import ComposeConfig, ComposeService
+from inspect_ai.util import ComposeConfig, ComposeService, SandboxEnvironment
 from inspect_ai.util._sandbox.environment import set_sandbox_prebuilt
 
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
 from tests.adapters.evals import PLAIN, started
-from tests.real import IMAGE
+from tests.real import IMAGE, PROVIDER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -70,7 +70,7 @@ STARTED = {
     "internal": (
         f"services: {{default: {{{WAITS}}}}}\nnetworks: {{default: {{internal: true}}}}",
         "ls /sys/class/net | wc -l",
-        "2\n",
+        "1\n" if PROVIDER == "native" else "2\n",  # its services share one loopback device
     ),
     "read-only mount": (
         f"services: {{default: {{{WAITS}, volumes: ['./remap.py:/remap.py:ro']}}}}",
@@ -116,6 +116,9 @@ REFUSED: dict[str, tuple[str, str, Any]] = {
     ),
 }
 
+# What the native provider does not support, whatever a configuration allows.
+ENGINES_ONLY = {"privileged", "capability", "host network", "volume driver"} if PROVIDER == "native" else set()
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -154,13 +157,29 @@ async def test_compose_refused(folder: Path, name: str, monkeypatch: pytest.Monk
         await accept(str(path))
     assert str(caught.value).splitlines()[-1] == f"FumehoodConfig allows it: {field}"
     values = [each.replace("OUT", out) for each in value] if isinstance(value, list) else value
-    await accept(FumehoodConfig.model_validate({"compose": str(path), field: values}))
+    allowed = FumehoodConfig.model_validate({"compose": str(path), field: values})
+    if name in ENGINES_ONLY:
+        with pytest.raises(PrerequisiteError, match=r"the native provider .*use the docker provider"):
+            await accept(allowed)
+    else:
+        await accept(allowed)
 
 
 def inspected(thing: str | None) -> Any:
     """Return what the Engine knows of a container, an image or a network."""
     command = ["docker", "inspect", str(thing)]
     return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)[0]
+
+
+async def group(environment: SandboxEnvironment, *files: str) -> str:
+    """Return what the first of some files of the sandbox's control groups has."""
+    script = f"cd /sys/fs/cgroup; cat {' '.join(files)} 2>/dev/null | head -n 1"
+    return str((await environment.exec(["sh", "-c", script])).stdout)
+
+
+async def memory_limit(environment: SandboxEnvironment) -> int:
+    """Return the memory limit that a sandbox sees."""
+    return int(await group(environment, "memory.max", "memory/memory.limit_in_bytes"))
 
 
 async def test_compose_metadata(folder: Path) -> None:
@@ -171,6 +190,11 @@ async def test_compose_metadata(folder: Path) -> None:
     other: dict[str, str] = {"image": "fumehood-test/busybox", "memory limit": "64mb"}
     for metadata, name, memory in (({}, IMAGE, 512 << 20), (other, "fumehood-test/busybox", 64 << 20)):
         async with started(str(folder / "compose.yaml"), metadata) as environments:
+            assert await memory_limit(environments["default"]) == memory
+            if PROVIDER == "native":
+                python = (await environments["default"].exec(["python3", "--version"])).success
+                assert python == (name == IMAGE)
+                continue
             found = inspected((await environments["default"].connection()).container)
         assert (found["Image"], found["HostConfig"]["Memory"]) == (inspected(name)["Id"], memory)
 
@@ -190,6 +214,11 @@ async def test_compose_config() -> None:
         image=IMAGE, init=True, command="tail -f /dev/null", mem_limit="512m", cpus=0.5, network_mode="none"
     )
     async with started(ComposeConfig(services={"default": service})) as environments:
+        assert await memory_limit(environments["default"]) == 512 << 20
+        if PROVIDER == "native":
+            assert (await group(environments["default"], "cpu.max", "cpu/cpu.cfs_quota_us")).split()[0] == "50000"
+            assert (await environments["default"].exec(["ls", "/sys/class/net"])).stdout == "lo\n"
+            return
         connection = await environments["default"].connection()
         found = inspected(connection.container)["HostConfig"]
     assert (found["Memory"], found["NanoCpus"], found["NetworkMode"]) == (512 << 20, 500_000_000, "none")
@@ -205,6 +234,10 @@ async def test_compose_egress(folder: Path) -> None:
         (FumehoodConfig(compose=str(folder / "own.yaml")), False),
     ):
         async with started(config) as environments:
+            if PROVIDER == "native":
+                devices = (await environments["default"].exec(["ls", "/sys/class/net"])).stdout.split()
+                assert (devices == ["lo"]) == internal
+                continue
             connection = await environments["default"].connection()
             (network,) = inspected(connection.container)["NetworkSettings"]["Networks"]
             assert inspected(network)["Internal"] == internal

@@ -1,0 +1,23 @@
+package compose
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/fumehood/fumehood"
+)
+
+// MissingImage describes an image that some services need, for Missing.
+func MissingImage(ref string, services []string) string {
+	return ref + " (" + strings.Join(slices.Compact(slices.Sorted(slices.Values(services))), ", ") + ")"
+}
+
+// Missing returns the error for images that are missing and may not be fetched or built; nil if there are none.
+func Missing(images []string, hint string) error {
+	if len(images) == 0 {
+		return nil
+	}
+	all := strings.Join(slices.Sorted(slices.Values(images)), "; ")
+	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: errors.New("missing: " + all), Hint: hint}
+}
