@@ -18,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/quiet"
 	"github.com/fumehood/fumehood/internal/server"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/spec"
@@ -187,7 +188,7 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		}
 		a.tell("serving %s", path)
 	}
-	return s.Serve(ctx, l)
+	return s.Serve(ctx, quiet.Listen(l))
 }
 
 const (

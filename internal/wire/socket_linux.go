@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -44,6 +45,26 @@ func NewSocket(fd int) (*Socket, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// TakeOver returns a Socket for a connection, which it closes. On an error, the connection stays as it was.
+func TakeOver(conn interface {
+	syscall.Conn
+	io.Closer
+},
+) (*Socket, error) {
+	var fd int
+	if err := Control(conn, func(old int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	s, err := NewSocket(fd)
+	if err == nil {
+		_ = conn.Close() // it has another descriptor of the same socket
+	}
+	return s, err
 }
 
 func newEpoll() (*os.File, error) {
@@ -143,12 +164,13 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 			}
 		}
 	})
+	var rerr error
 	if waiting && aerr == nil {
-		err = errors.Join(err, Control(s.out, func(out int) error {
+		rerr = Control(s.out, func(out int) error {
 			return os.NewSyscallError("epoll_ctl", unix.EpollCtl(out, unix.EPOLL_CTL_DEL, s.fd, nil))
-		}))
+		})
 	}
-	return s.known(errors.Join(err, aerr))
+	return s.known(cmp.Or(err, aerr, rerr)) // one error: a joined one is no timeout
 }
 
 // forgets reports whether the kernel signals readiness of an epoll instance again only after an empty epoll_wait, as
@@ -309,7 +331,20 @@ func (s *Socket) Write(p []byte) (written int, err error) {
 
 // SetDeadline works like that of os.File.
 func (s *Socket) SetDeadline(t time.Time) error {
-	return errors.Join(s.in.SetReadDeadline(t), s.out.SetReadDeadline(t))
+	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+// SetReadDeadline works like that of os.File.
+func (s *Socket) SetReadDeadline(t time.Time) error { return s.in.SetReadDeadline(t) }
+
+// SetWriteDeadline works like that of os.File.
+func (s *Socket) SetWriteDeadline(t time.Time) error { return s.out.SetReadDeadline(t) }
+
+// CloseWrite ends the stream to the peer, which can still send.
+func (s *Socket) CloseWrite() error {
+	return s.known(Control(s.out, func(int) error {
+		return os.NewSyscallError("shutdown", unix.Shutdown(s.fd, unix.SHUT_WR))
+	}))
 }
 
 // Close closes the socket and unblocks pending calls. It may be called more than once.

@@ -18,18 +18,10 @@ func quiet(conn net.Conn) io.ReadWriteCloser {
 	if !is {
 		return conn
 	}
-	var fd int
-	if err := wire.Control(its, func(old int) (err error) {
-		fd, err = unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0)
-		return err
-	}); err != nil {
-		return conn
-	}
-	socket, err := wire.NewSocket(fd)
+	socket, err := wire.TakeOver(its)
 	if err != nil {
 		return conn
 	}
-	conn.Close()
 	return socket
 }
 
