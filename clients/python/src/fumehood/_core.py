@@ -100,6 +100,16 @@ def decode(data: bytes) -> JSON:
     return found
 
 
+def _start(common: tuple[tuple[str, str], ...], method: str, target: str, content: str, lease: str) -> str:
+    """Return the beginning of a request's head: what all requests of a kind have in common."""
+    fields = [*common]
+    if content:
+        fields.append(("Content-Type", content))
+    if lease:
+        fields.append(("Fumehood-Lease", lease))
+    return _http.start(method, target, fields)
+
+
 class Answer:
     """An answer whose body is still arriving."""
 
@@ -119,7 +129,7 @@ class Answer:
         except BaseException:
             self.close()
             raise
-        if not piece:
+        if connection.finished:
             self._connection = None
             self._core.give(connection)
         return piece
@@ -169,9 +179,10 @@ class Core:
         self._forks = forks.count
         self._idle: deque[Connection] = deque()
         self._received: deque[str] = deque()  # keys whose answers have arrived
-        self._common = [("Host", address.authority), ("User-Agent", f"fumehood-python/{__version__}")]
+        common = [("Host", address.authority), ("User-Agent", f"fumehood-python/{__version__}")]
         if token:
-            self._common.append(("Authorization", f"Bearer {token}"))
+            common.append(("Authorization", f"Bearer {token}"))
+        self._start = functools.lru_cache(64)(functools.partial(_start, tuple(common)))
         self._keys, self._counter = secrets.token_hex(8), itertools.count(1)
         self._opening = threading.Lock()
         self._lease = ""
@@ -182,12 +193,14 @@ class Core:
     # Connections
 
     async def _take(self, request: Request, deadline: float | None) -> Connection:
-        with contextlib.suppress(IndexError):  # other threads take connections as well
-            while True:
+        while self._idle:
+            try:
                 connection = self._idle.pop()
-                if request.repeatable or not connection.stale():
-                    return connection
-                connection.close()
+            except IndexError:  # other threads take connections as well
+                break
+            if request.repeatable or not connection.stale():
+                return connection
+            connection.close()
         return await self.io.connect(self.address, deadline)
 
     def _close_idle(self) -> None:
@@ -254,24 +267,25 @@ class Core:
                 await self.io.thread(functools.partial(file.write, piece))
 
     async def _once(self, request: Request, deadline: float | None) -> Answer:
-        fields = list(self._common)
+        fields = []
         length = None if request.method in ("GET", "HEAD") else 0
+        content = ""
         if request.body is not None or request.pieces is not None:
             length = len(request.body) if request.body is not None else request.length
-            fields.append(("Content-Type", request.content))
+            content = request.content
         received: list[str] = []
         if request.lease:
-            fields.append(("Fumehood-Lease", request.lease))
-            with contextlib.suppress(IndexError):
-                while len(received) < ACKNOWLEDGED:
+            with contextlib.suppress(IndexError):  # other threads take keys as well
+                while self._received and len(received) < ACKNOWLEDGED:
                     received.append(self._received.popleft())
         if request.key:
             fields.append(("Idempotency-Key", request.key))
         if received:
             fields.append(("Idempotency-Received", ",".join(received)))
         try:
-            head = _http.head(request.method, request.target, fields, length)
+            head = _http.head(self._start(request.method, request.target, content, request.lease), fields, length)
         except ValueError as e:
+            self._received.extend(received)
             raise errors.ConfigError(f"request: {e}") from None
         connection = await self._take(request, deadline)
         try:

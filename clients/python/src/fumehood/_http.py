@@ -7,6 +7,7 @@ a ProtocolError. The end of the connection before the end of a response is a Con
 from __future__ import annotations
 
 import abc
+import functools
 import re
 from collections.abc import Sequence
 
@@ -19,7 +20,10 @@ BULK = 1 << 20  # bytes of a read where a large body is on its way
 MAX_INFORMATIONAL = 8  # responses of class 1xx before the final one
 LAST_CHUNK = b"0\r\n\r\n"
 
-_REQUEST = re.compile(r"[A-Z]+ /[\x21-\x7e]* HTTP/1\.1\r\n(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*\r\n)*")
+MAX_KNOWN = 1 << 10  # bytes of a response's head that is not parsed again when it is repeated
+
+_REQUEST = re.compile(r"[A-Z]+ /[\x21-\x7e]* HTTP/1\.1\r\n")
+_LINES = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\x20-\x7e]*\r\n)*")
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)(?:\r\n|\Z)")
 _LENGTH = re.compile(r"[0-9]{1,18}")
@@ -27,16 +31,28 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _MAX_CHUNK_LINE = 1024
 
 
-def head(method: str, target: str, fields: Sequence[tuple[str, str]], length: int | None = None) -> bytes:
-    """Return the head of a request. A length of None means no body, and -1 a chunked one."""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in fields])
-    text = f"{method} {target} HTTP/1.1\r\n{lines}"
-    # Whatever has an end of a line is one line more.
-    if not _REQUEST.fullmatch(text) or text.count("\r\n") != len(fields) + 1:
-        raise ValueError("invalid method, target or header")  # without it: it may be a secret
+def start(method: str, target: str, fields: Sequence[tuple[str, str]]) -> str:
+    """Return the beginning of a request's head, which many requests can have in common."""
+    line = f"{method} {target} HTTP/1.1\r\n"
+    if not _REQUEST.fullmatch(line):
+        raise ValueError("invalid method or target")
+    return line + _lines(fields)
+
+
+def head(begun: str, fields: Sequence[tuple[str, str]], length: int | None = None) -> bytes:
+    """Return the head of a request that start has begun. A length of None means no body, and -1 a chunked one."""
+    text = begun + _lines(fields)
     if length is not None:
         text += "Transfer-Encoding: chunked\r\n" if length < 0 else f"Content-Length: {length}\r\n"
     return (text + "\r\n").encode("ascii")
+
+
+def _lines(fields: Sequence[tuple[str, str]]) -> str:
+    lines = "".join([f"{name}: {value}\r\n" for name, value in fields])
+    # Whatever has an end of a line is one line more.
+    if not _LINES.fullmatch(lines) or lines.count("\r\n") != len(fields):
+        raise ValueError("invalid header")  # without it: it may be a secret
+    return lines
 
 
 def chunk(data: bytes) -> bytes:
@@ -66,6 +82,11 @@ class Reader(abc.ABC):
         """Return the next bytes of the connection, or none at its end."""
 
     @property
+    def finished(self) -> bool:
+        """Whether the response is known to have been read to its end."""
+        return self._finished
+
+    @property
     def reusable(self) -> bool:
         """Whether the connection can carry another request."""
         return self._finished and self._keep and self._at == len(self._buffer)
@@ -79,11 +100,8 @@ class Reader(abc.ABC):
     async def head(self, keep: bool = True) -> int:
         """Return the status of the response. keep is whether the connection can carry another one."""
         for _ in range(MAX_INFORMATIONAL + 1):
-            line, _, rest = (await self._until(b"\r\n\r\n", MAX_HEAD)).partition(b"\r\n")
-            match = _STATUS.fullmatch(line)
-            if not match:
-                raise ProtocolError(f"response: invalid status line {line[:80]!r}")
-            status, fields = int(match[1]), _fields(rest)
+            block = await self._until(b"\r\n\r\n", MAX_HEAD)
+            status, fields = _known_head(block) if len(block) <= MAX_KNOWN else _head(block)
             if status >= 200:
                 self._frame(status, fields, keep)
                 return status
@@ -105,6 +123,7 @@ class Reader(abc.ABC):
         piece, self._at = self._buffer[self._at : end], end
         self._left -= len(piece)
         self._between = self._left == 0
+        self._finished = self._between and not self._chunked
         return piece
 
     async def _more(self, size: int = READ) -> None:
@@ -158,6 +177,19 @@ class Reader(abc.ABC):
         if coding is None and length is None:
             raise ProtocolError("response: it has neither a length nor a transfer coding")
         self._chunked, self._left = coding is not None, int(length or 0)
+
+
+def _head(block: bytes) -> tuple[int, dict[str, str]]:
+    """Parse a status line with headers."""
+    line, _, rest = block.partition(b"\r\n")
+    match = _STATUS.fullmatch(line)
+    if not match:
+        raise ProtocolError(f"response: invalid status line {line[:80]!r}")
+    return int(match[1]), _fields(rest)
+
+
+# In the same second, most answers to short commands have the same head. The headers must not be changed.
+_known_head = functools.lru_cache(64)(_head)
 
 
 def _fields(block: bytes) -> dict[str, str]:

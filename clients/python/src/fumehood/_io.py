@@ -23,6 +23,7 @@ from ._http import Reader
 from ._launch import forks
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _TURN = 16  # operations without a wait, after which an event loop gets its turn
 
@@ -110,6 +111,8 @@ class Connection(Reader):
         self._io = io
         self._sock = sock
         self._operations = 0
+        self._plain = not isinstance(sock, ssl.SSLSocket)
+        self._asked = False  # the answer to what was sent last has not begun to arrive
         self._waiting = False
         self._closed = False
         forks.hold(self)
@@ -118,15 +121,19 @@ class Connection(Reader):
         """Return the number of its descriptor, or -1."""
         return self._sock.fileno()
 
-    async def _complete(self, work: Callable[[], T], writing: bool, deadline: float | None) -> T:
-        """Call work, and again when the socket is ready if it was not."""
+    async def _complete(
+        self, work: Callable[[U], T], given: U, writing: bool, deadline: float | None, first: bool = False
+    ) -> T:
+        """Call work, and again when the socket is ready if it was not. With first, wait before the first call."""
         self._operations += 1
         if self._operations % _TURN == 0:
             await self._io.sleep(0)
         try:
+            if first:
+                await self._wait(writing, deadline)
             while not self._closed:
                 try:
-                    return work()
+                    return work(given)
                 except BlockingIOError:
                     await self._wait(writing, deadline)
                 except ssl.SSLWantReadError:
@@ -151,13 +158,19 @@ class Connection(Reader):
     async def send(self, data: bytes, deadline: float | None) -> None:
         """Send all of data."""
         remaining(deadline)  # a call whose timeout has expired sends nothing
-        left = memoryview(data)
-        while left:
-            left = left[await self._complete(partial(self._sock.send, left), True, deadline) :]
+        self._asked = True
+        sent = 0
+        while sent < len(data):
+            sent += await self._complete(self._sock.send, memoryview(data)[sent:], True, deadline)
 
     async def receive(self, size: int, deadline: float | None) -> bytes:
-        """Return the next bytes of the connection, or none at its end."""
-        return await self._complete(partial(self._sock.recv, size), False, deadline)
+        """Return the next bytes of the connection, or none at its end.
+
+        An answer takes a while, so its first bytes are waited for before they are read. With TLS, they may have been
+        read already.
+        """
+        first, self._asked = self._asked and self._plain, False
+        return await self._complete(self._sock.recv, size, False, deadline, first)
 
     def stale(self) -> bool:
         """Report whether an idle connection can no longer be used."""

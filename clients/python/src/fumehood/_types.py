@@ -54,16 +54,18 @@ class Data:
         """Return the value of a JSON object. A field that is absent has the zero value."""
         if not isinstance(value, dict):
             raise ProtocolError("answer: not the JSON object that was expected")
-        values = []
-        for _, key, kind, zero, convert in _plan(cls):
+        values: JSON = {}
+        for name, key, kind, zero, convert in _plan(cls):
             item = value.get(key)
             if item is None:
-                values.append(zero())
+                values[name] = zero()
             elif item.__class__ is kind or (kind is float and item.__class__ is int):
-                values.append(convert(item) if convert else item)
+                values[name] = convert(item) if convert else item
             else:
                 raise ProtocolError(f"answer: the field {key} has another type than was expected")
-        return cls(*values)
+        found = object.__new__(cls)
+        vars(found).update(values)  # the constructor of a frozen dataclass sets each field by a call
+        return found
 
     def encode(self) -> JSON:
         """Return the value as a JSON object, without what is zero or empty."""
@@ -158,6 +160,10 @@ class Output(Data):
 
     @classmethod
     def parse(cls, value: object) -> Output:
+        if isinstance(value, dict) and "base64" not in value:
+            text, total = value.get("text"), value.get("bytes")
+            if text.__class__ is str and total.__class__ is int:
+                return cls(text.encode("utf-8", "surrogatepass"), total)
         found = _Output.parse(value)
         return cls(found.base64 or found.text.encode("utf-8", "surrogatepass"), found.bytes)
 
