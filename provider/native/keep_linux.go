@@ -171,15 +171,13 @@ func (s *service) stop(ctx context.Context) error {
 var _ provider.Reattacher = (*service)(nil)
 
 // killAll kills all processes of the service but the first one. They are suspended meanwhile, so that none escapes by
-// starting another one.
+// starting another one. Version 1 of control groups may give up suspending them on a busy machine; then it tries again.
 func (s *service) killAll(ctx context.Context) error {
 	if !s.cgroup.has("freezer") {
 		return s.killInside(ctx)
 	}
 	for {
-		if err := s.freeze(ctx, cgroups.Frozen); err != nil {
-			return errors.Join(err, s.freeze(ctx, cgroups.Thawed))
-		}
+		failed := s.freeze(ctx, cgroups.Frozen)
 		pids, err := s.cgroup.processes()
 		left := 0
 		for _, pid := range pids {
@@ -188,13 +186,13 @@ func (s *service) killAll(ctx context.Context) error {
 				_ = unix.Kill(pid, unix.SIGKILL) // a suspended process does not end
 			}
 		}
-		if err := errors.Join(err, s.freeze(ctx, cgroups.Thawed)); err != nil || left == 0 {
+		if err := errors.Join(err, s.freeze(ctx, cgroups.Thawed)); err != nil || failed == nil && left == 0 {
 			return err
 		}
 		select {
 		case <-time.After(stopPause):
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin)
+			return errors.Join(fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin), failed)
 		}
 	}
 }
