@@ -154,6 +154,9 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		return "", err
 	}
 	sources := sb.loaded.Sources()
+	if sb.buildOnly {
+		sources = slices.DeleteFunc(sources, func(s compose.Source) bool { return s.Build == nil })
+	}
 	for service, refs := range sb.loaded.Mounted() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {

@@ -105,6 +105,7 @@ func (p *Provider) withoutDockerfile(ctx context.Context, spec fumehood.Spec, op
 		if err != nil {
 			return spec, err
 		}
+		opts.BuildOnly = true
 		images, err := b.Prepare(ctx, spec, opts)
 		if err != nil {
 			return spec, err

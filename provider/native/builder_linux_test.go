@@ -82,3 +82,24 @@ func TestProvider_Start_dockerfile(t *testing.T) {
 		}
 	}
 }
+
+// The Engine builds what a project builds. It neither needs nor fetches the other images.
+func TestPod_build(t *testing.T) {
+	t.Parallel()
+	tier.NeedDocker(t)
+	engine := dockertest.Provider(t, docker.Options{})
+	own := hostile{files: []layerFile{file("own", "found")}}
+	p, ref := own.provider(t, native.Options{Builder: func(context.Context) (native.Builder, error) { return engine, nil }})
+	if _, err := p.LoadImages(t.Context(), strings.TrimPrefix(ref, "docker-archive:")); err != nil {
+		t.Fatal(err)
+	}
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, `services:
+  default:
+    command: sleep infinity
+    build: {context: ., dockerfile_inline: "FROM `+busybox+`\nRUN echo built >/built"}
+  other: {image: "hostile:latest", command: sleep infinity}
+`)})
+	if got := in(t, sb, "default", "cat /built") + in(t, sb, "other", "cat /own"); got != "builtfound" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -57,6 +57,7 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 		if err != nil {
 			return nil, err
 		}
+		opts.BuildOnly = true
 		if built, err = b.Prepare(ctx, j.spec, opts); err != nil {
 			return nil, err
 		}
