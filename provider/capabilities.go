@@ -98,7 +98,8 @@ type PrepareOptions struct {
 	// Exclude lists files and folders of this machine that are left out of every build context. Paths are absolute,
 	// with symbolic links resolved. A context inside one of them is an ErrConfig.
 	Exclude []string
-	// BuildOnly prepares only the images that a project builds, for a provider that has the others.
+	// BuildOnly prepares only images that are built, for a provider that has the others. They may be of services that
+	// name the image of another one.
 	BuildOnly bool
 }
 

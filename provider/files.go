@@ -76,16 +76,16 @@ func (s *service) ReadRange(ctx context.Context, path string, offset, length int
 	return readAll(io.LimitReader(r, length), min(info.Size-offset, length))
 }
 
-// readAll reads to the end. The size comes from the sandbox and is not trusted, but it decides how much memory is
-// allocated at first, up to the default limit: a sparse file of that size would cost a sandbox no more than a lie. Beyond
-// that, memory is allocated as content arrives, up to four times the content. Growing from little memory would take 20 ms
-// of the 50 that 50 MiB take.
+// readAll reads to the end. The size comes from the sandbox and is not trusted: memory is allocated as content arrives,
+// up to four times the content, and up to the default limit after the first 4 MiB. A sandbox that sends so much could
+// send the rest as well, from a sparse file. To copy the content more often while the memory grows would take 20 ms of the
+// 50 that 50 MiB take.
 func readAll(r io.Reader, size int64) ([]byte, error) {
-	const small = 256 << 10
-	data := make([]byte, 0, max(512, min(size+1, fumehood.MaxReadFile)))
+	const first, small = 4 << 20, 256 << 10
+	data := make([]byte, 0, max(512, min(size+1, first)))
 	for {
 		if len(data) == cap(data) {
-			grown := 4 * cap(data)
+			grown := max(4*cap(data), min(int(size)+1, fumehood.MaxReadFile))
 			if size >= int64(len(data)) && size < int64(grown) {
 				grown = int(size) + 1 // the end is detected without another allocation
 			}

@@ -12,7 +12,7 @@ import (
 )
 
 // conn is a connection of a unix socket. Its wire.Socket avoids wakeups when the client has read an answer, and of
-// Go's monitoring thread, which take a good part of a short command's time.
+// Go's monitoring thread, which take a good part of a short command's time. It has three descriptors.
 type conn struct {
 	*wire.Socket
 	local, remote net.Addr

@@ -84,7 +84,7 @@ func ResetThread() error {
 		}
 		attr.Nice = 0
 	} else {
-		attr = &unix.SchedAttr{Size: attr.Size, Policy: unix.SCHED_NORMAL}
+		attr = &unix.SchedAttr{Size: attr.Size, Policy: unix.SCHED_NORMAL, Flags: attr.Flags & unix.SCHED_FLAG_RESET_ON_FORK}
 	}
 	return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, attr, 0))
 }

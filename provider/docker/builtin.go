@@ -46,7 +46,7 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 		if b.Image, _, err = p.FindImage(ctx, b.Name); err != nil {
 			return nil, err
 		}
-		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{Prebuilt: true}, nil)
+		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 		if err != nil && !errors.Is(err, fumehood.ErrConfig) {
 			return nil, err
 		}

@@ -154,9 +154,6 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		return "", err
 	}
 	sources := sb.loaded.Sources()
-	if sb.buildOnly {
-		sources = slices.DeleteFunc(sources, func(s compose.Source) bool { return s.Build == nil })
-	}
 	for service, refs := range sb.loaded.Mounted() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {
@@ -168,7 +165,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	if sb.spec.Images != nil {
 		images, err = sb.p.findPrepared(ctx, sources, sb.spec.Images)
 	} else {
-		images, err = sb.p.prepare(ctx, sources, sb.spec.Compose, sb.exclude)
+		images, err = sb.p.prepare(ctx, sources, sb.spec.Compose, sb.preparing)
 	}
 	if err != nil {
 		return "", err

@@ -7,6 +7,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // ensureImage makes sure that the daemon has the image. If the daemon already has it, no request is sent to a registry.
@@ -18,7 +19,7 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 		return engine.Image{}, err
 	}
 	if is {
-		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, nil)
+		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, provider.PrepareOptions{})
 		return built[source.Service].Image, err
 	}
 	return p.pull(ctx, ref, "", false)

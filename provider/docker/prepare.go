@@ -13,6 +13,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // prepared is the image of a service.
@@ -23,18 +24,21 @@ type prepared struct {
 
 // prepare makes sure that the daemon has the images of all services of a project, and returns them by service. It first
 // pulls all missing images, including base images of builds. Then it builds. If an image is missing that may not be
-// pulled or built, prepare fails before it pulls anything, and the error lists all such images. Files in exclude are
-// not sent to builds.
-func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose, exclude []string) (map[string]prepared, error) {
+// pulled or built, prepare fails before it pulls anything, and the error lists all such images.
+func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose, preparing provider.PrepareOptions) (map[string]prepared, error) {
 	sources = slices.Clone(sources)
 	for i := range sources {
-		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, exclude
+		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, preparing.Exclude
 	}
 	server, err := p.engine.Server(ctx)
 	if err != nil {
 		return nil, err
 	}
 	plan, err := p.planImages(server, sources)
+	if err == nil && preparing.BuildOnly { // also built-in images, and those of another service's build
+		sources = slices.DeleteFunc(sources, func(s compose.Source) bool { return plan.services[s.Service].build == nil })
+		plan, err = p.planImages(server, sources)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider"
 )
 
 const testBase = "fumehood-test/busybox"
@@ -112,7 +113,7 @@ func (b *builder) source(service string, build compose.Build) compose.Source {
 // built prepares one service and returns its image.
 func (b *builder) built(t *testing.T, s compose.Source) prepared {
 	t.Helper()
-	images, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, nil)
+	images, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestBuild_names(t *testing.T) {
 		base.Image = taken
 		top := b.source("top", compose.Build{Context: filepath.Join(dir, "top")})
 		user := compose.Source{Service: "user", Image: taken, Pull: compose.PullMissing}
-		images, err := b.prepare(t.Context(), []compose.Source{base, top, user}, &fumehood.Compose{}, nil)
+		images, err := b.prepare(t.Context(), []compose.Source{base, top, user}, &fumehood.Compose{}, provider.PrepareOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +259,7 @@ func TestBuild_shared(t *testing.T) {
 			if i%2 == 1 {
 				b = two
 			}
-			images, err := b.prepare(t.Context(), []compose.Source{b.source("web", compose.Build{Context: dir})}, &fumehood.Compose{}, nil)
+			images, err := b.prepare(t.Context(), []compose.Source{b.source("web", compose.Build{Context: dir})}, &fumehood.Compose{}, provider.PrepareOptions{})
 			refs[i], errs[i] = images["web"].Ref, err
 		})
 	}
@@ -285,7 +286,7 @@ func TestBuild_onOtherService(t *testing.T) {
 		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base")})
 		base.Image = name + ":latest"
 		sources := []compose.Source{app, base, {Service: "third", Image: name, Pull: compose.PullMissing}}
-		images, err := b.prepare(t.Context(), sources, &fumehood.Compose{}, nil)
+		images, err := b.prepare(t.Context(), sources, &fumehood.Compose{}, provider.PrepareOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +294,7 @@ func TestBuild_onOtherService(t *testing.T) {
 			t.Errorf("got %+v", images)
 		}
 		app.Image, base.Build.Inline = "app", "FROM app"
-		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &fumehood.Compose{}, nil); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
+		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
 			t.Errorf("a circle: got %v", err)
 		}
 	})
@@ -311,7 +312,7 @@ func TestBuild_secrets(t *testing.T) {
 	if got := b.reads(t, image.Ref, "/counts"); !strings.Contains(got, "9 /run/secrets/file") || !strings.Contains(got, "7 /run/secrets/text") {
 		t.Errorf("got %q", got)
 	}
-	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, nil); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
+	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
 		t.Errorf("without BuildKit: got %v", err)
 	}
 }
@@ -351,7 +352,7 @@ func TestBuild_stepFails(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
-		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, nil)
+		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 		if !errors.Is(err, fumehood.ErrConfig) {
 			t.Fatalf("got %v", err)
 		}
@@ -374,7 +375,7 @@ func TestPrepare_prebuiltMissing(t *testing.T) {
 		b.source("web", compose.Build{Context: dir}),
 		b.source("far", compose.Build{Context: dir, Dockerfile: "far.Dockerfile"}),
 	}
-	_, err := b.prepare(t.Context(), sources, &fumehood.Compose{Prebuilt: true}, nil)
+	_, err := b.prepare(t.Context(), sources, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
@@ -387,7 +388,7 @@ func TestPrepare_prebuiltMissing(t *testing.T) {
 		t.Errorf("got %v, and %d steps", err, b.ran(""))
 	}
 	web := b.built(t, sources[3])
-	images, err := b.prepare(t.Context(), sources[2:4], &fumehood.Compose{Prebuilt: true}, nil)
+	images, err := b.prepare(t.Context(), sources[2:4], &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 	if err != nil || images["web"].ID != web.ID {
 		t.Errorf("existing image: %+v, %v", images, err)
 	}
@@ -398,7 +399,7 @@ func TestPull_policies(t *testing.T) {
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 0, http.StatusOK)
 	local := []compose.Source{{Service: "one", Image: r.ref, Pull: compose.PullNever}, {Service: "two", Image: "fumehood-test/none:1", Pull: compose.PullNever}}
-	_, err := b.prepare(t.Context(), local, &fumehood.Compose{}, nil)
+	_, err := b.prepare(t.Context(), local, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), r.ref+" (one)") || !strings.Contains(err.Error(), "none:1 (two)") {
 		t.Errorf("got %v", err)
 	}
@@ -497,12 +498,12 @@ func TestPull_registryStaysBusy(t *testing.T) {
 	b.busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
 	r := serveBusy(t, b, 1000, http.StatusTooManyRequests)
 	s := compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing}
-	_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, nil)
+	_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
 		t.Errorf("got %v", err)
 	}
 	b.busyWaits = []time.Duration{time.Hour}
-	_, err = b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{PullTimeout: time.Second}, nil)
+	_, err = b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{PullTimeout: time.Second}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
 		t.Errorf("beyond its limit: got %v", err)
 	}
@@ -512,7 +513,7 @@ func TestBuild_timeout(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
-		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second}, nil)
+		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second}, provider.PrepareOptions{})
 		if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 2s") || !strings.Contains(err.Error(), "web") {
 			t.Errorf("got %v", err)
 		}
@@ -593,7 +594,7 @@ func TestPrepare_platform(t *testing.T) {
 		t.Fatalf("got an image for %s", image.Arch)
 	}
 	plain := compose.Source{Service: "db", Image: image.Ref, Pull: compose.PullNever}
-	_, err := b.prepare(t.Context(), []compose.Source{plain}, &fumehood.Compose{}, nil)
+	_, err := b.prepare(t.Context(), []compose.Source{plain}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "linux/"+other) {
 		t.Errorf("got %v", err)
 	}

@@ -46,7 +46,7 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 	if _, err := p.checkMounts(spec); err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, spec: spec, rec: provider.NewRecorder(&spec), exclude: opts.Exclude, buildOnly: opts.BuildOnly}
+	sb := &sandbox{p: p, spec: spec, rec: provider.NewRecorder(&spec), preparing: opts}
 	arch, err := sb.prepare(ctx)
 	if err == nil && !opts.BuildOnly {
 		_, err = p.ensureGuest(ctx, arch)

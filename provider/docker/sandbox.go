@@ -30,11 +30,10 @@ type sandbox struct {
 	loaded    *compose.Project         // nil without a Compose project
 	images    map[string]compose.Image // by service
 	ids       map[string]string        // image IDs by service
-	exclude   []string                 // files that are not sent to builds
-	buildOnly bool                     // see provider.PrepareOptions
-	mounts    []wire.FileID            // identities of the spec's mounts, as checked
-	changes   []compose.Change         // made to the project
-	services  []*service               // the default one first; nil before they are created
+	preparing provider.PrepareOptions
+	mounts    []wire.FileID    // identities of the spec's mounts, as checked
+	changes   []compose.Change // made to the project
+	services  []*service       // the default one first; nil before they are created
 
 	of fumehood.Info // from the labels if another process started it; also has the limits that are not enforced
 

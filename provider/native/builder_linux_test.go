@@ -83,7 +83,8 @@ func TestProvider_Start_dockerfile(t *testing.T) {
 	}
 }
 
-// The Engine builds what a project builds. It neither needs nor fetches the other images.
+// The Engine builds what a project builds, also for services that name the image of another one, and built-in images. It
+// neither needs nor fetches the others.
 func TestPod_build(t *testing.T) {
 	t.Parallel()
 	tier.NeedDocker(t)
@@ -96,10 +97,12 @@ func TestPod_build(t *testing.T) {
 	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, `services:
   default:
     command: sleep infinity
+    image: built-by-default
     build: {context: ., dockerfile_inline: "FROM `+busybox+`\nRUN echo built >/built"}
+  same: {image: "built-by-default", command: sleep infinity}
   other: {image: "hostile:latest", command: sleep infinity}
 `)})
-	if got := in(t, sb, "default", "cat /built") + in(t, sb, "other", "cat /own"); got != "builtfound" {
+	if got := in(t, sb, "default", "cat /built") + in(t, sb, "same", "cat /built") + in(t, sb, "other", "cat /own"); got != "builtbuiltfound" {
 		t.Errorf("got %q", got)
 	}
 }

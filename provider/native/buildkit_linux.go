@@ -51,6 +51,11 @@ func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 				return err
 			}
 		}
+		for _, s := range project.Sources() {
+			if by := builds(project.Sources(), s.Image); s.Build == nil && by != "" {
+				images[s.Service] = images[by]
+			}
+		}
 		return nil
 	})
 	return images, err

@@ -123,14 +123,15 @@ func (c cgroup) create() error {
 	}
 	if path, ok := c.GetPaths()[""]; ok {
 		config, err := c.GetCgroups()
-		if err == nil {
-			err = vacate(strings.TrimSuffix(path, config.Path))
-		}
 		if err != nil {
 			return err
 		}
+		above := strings.TrimSuffix(path, config.Path)
+		if err := vacate(above); err != nil {
+			return err
+		}
 		if c.above != nil {
-			return makeDelegated(path)
+			return makeDelegated(above, config.Path)
 		}
 	}
 	return c.Apply(-1)

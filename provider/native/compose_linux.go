@@ -51,6 +51,9 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 // images returns the images of all services, in the order of the sources. Images that the project builds are built by
 // the provider's builder.
 func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all []*imagestore.Image, err error) {
+	if err := j.checkPresent(ctx); err != nil {
+		return nil, err
+	}
 	var built map[string]string
 	if j.spec.Images == nil && slices.ContainsFunc(j.sources, func(s compose.Source) bool { return s.Build != nil }) {
 		b, err := j.p.builder(ctx)
@@ -61,9 +64,6 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 		if built, err = b.Prepare(ctx, j.spec, opts); err != nil {
 			return nil, err
 		}
-	}
-	if err := j.checkPresent(ctx); err != nil {
-		return nil, err
 	}
 	err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
 		for _, s := range j.sources {
@@ -89,12 +89,22 @@ func (j *project) image(ctx context.Context, s compose.Source, built map[string]
 	switch {
 	case j.spec.Images != nil:
 		return j.p.store.Find(ctx, j.spec.Images[s.Service])
-	case s.Build != nil:
+	case built[s.Service] != "":
 		return j.p.store.Get(ctx, built[s.Service])
 	case j.onlyFound(s):
 		return j.p.store.Find(ctx, s.Image)
 	}
 	return j.p.store.Get(ctx, s.Image)
+}
+
+// builds returns the service that builds the image of a name; empty if there is none.
+func builds(sources []compose.Source, image string) (service string) {
+	for _, s := range sources {
+		if s.Build != nil && s.Image == image {
+			return s.Service
+		}
+	}
+	return ""
 }
 
 // onlyFound reports whether the image of a service without a build must be in the store.
@@ -109,7 +119,7 @@ func (j *project) checkPresent(ctx context.Context) error {
 	}
 	users, missing := map[string][]string{}, []string{}
 	for _, s := range j.sources {
-		if s.Build != nil || !j.onlyFound(s) {
+		if builds(j.sources, s.Image) != "" || s.Build != nil || !j.onlyFound(s) {
 			continue
 		}
 		img, err := j.p.store.Find(ctx, s.Image)

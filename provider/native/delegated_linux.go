@@ -125,7 +125,10 @@ func vacate(dir string) error {
 	for try := 0; ; try++ { // other processes may start more meanwhile
 		err := cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+strings.Join(all, " +"))
 		if !errors.Is(err, unix.EBUSY) {
-			return nil //nolint:nilerr // limits that a group does not have fail when they are set
+			for i := 0; err != nil && i < len(all); i++ { // the others, if one cannot be enabled
+				_ = cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+all[i]) // limits that a group does not have fail when they are set
+			}
+			return nil
 		}
 		if try == 10 {
 			return err
@@ -145,14 +148,20 @@ func vacate(dir string) error {
 	}
 }
 
-// makeDelegated makes a sandbox's control group of version 2 without root. Manager.Apply would also enable controllers in
-// all groups further above that the user may write. These belong to the user's session, and a group with processes there
-// could become a threaded one, below which memory cannot be limited.
-func makeDelegated(path string) error {
-	if err := os.MkdirAll(path, 0o755); err != nil { //nolint:gosec // as all control groups
+// makeDelegated makes the control group of version 2 at a path below one that was handed over to a user but root.
+// Manager.Apply would also enable controllers in all groups further above that the user may write. These belong to the
+// user's session, and a group with processes there could become a threaded one, below which memory cannot be limited.
+func makeDelegated(above, path string) error {
+	if err := os.MkdirAll(above+path, 0o755); err != nil { //nolint:gosec // as all control groups
 		return err
 	}
-	return vacate(filepath.Dir(path))
+	for name := range strings.SplitSeq(strings.Trim(filepath.Dir(path), "/"), "/") {
+		above = filepath.Join(above, name)
+		if err := vacate(above); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own.

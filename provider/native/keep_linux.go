@@ -192,7 +192,10 @@ func (s *service) killAll(ctx context.Context) error {
 		select {
 		case <-time.After(stopPause):
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin), failed)
+			if failed != nil {
+				return failed
+			}
+			return fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin)
 		}
 	}
 }
