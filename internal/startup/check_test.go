@@ -14,7 +14,8 @@ func TestCheck_Limit(t *testing.T) {
 		check Check
 		want  time.Duration
 	}{
-		"usual":        {Check{time.Second, 2 * time.Second, 3 * time.Second, 4}, 26 * time.Second},
+		"usual":        {Check{time.Second, 2 * time.Second, 3 * time.Second, 4}, 31 * time.Second},
+		"short":        {Check{0, time.Millisecond, time.Millisecond, 1}, 2*time.Second + 4*time.Millisecond},
 		"long start":   {Check{1000 * time.Hour, time.Second, time.Second, 1}, most},
 		"many retries": {Check{0, time.Second, time.Second, math.MaxInt}, most},
 		"long pauses":  {Check{0, longest, longest, 3}, most},

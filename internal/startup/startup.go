@@ -58,12 +58,15 @@ type Check struct {
 	Retries                        int
 }
 
+// startAndEnd is how long the start of a check and its end, after a timeout, may take on a busy machine.
+const startAndEnd = time.Second
+
 // Limit returns the time after the start within which the health is decided. It covers the start period, a check that
 // is running when that period ends, and all retries. The result is at most most, because an image may ask for hours or
 // for values that overflow.
 func (c Check) Limit(most time.Duration) time.Duration {
-	one := min(c.Interval, most) + min(c.Timeout, most)
-	if one > 0 && c.Retries > int(most/one) {
+	one := min(c.Interval, most) + min(c.Timeout, most) + startAndEnd
+	if c.Retries > int(most/one) {
 		return most
 	}
 	return min(min(c.StartPeriod, most)+time.Duration(1+c.Retries)*one, most)
