@@ -280,6 +280,13 @@ func TestProvider_Start_rootlessCgroups(t *testing.T) {
 
 func rootlessCgroups(t *testing.T) {
 	p := newProvider(t, native.Options{CacheDir: filepath.Join(t.TempDir(), "cache")})
+	several := start(t, p, fumehood.Spec{Compose: composeFile(t, `services:
+  default: {image: `+busybox+`, command: sleep infinity}
+  other: {image: `+busybox+`, command: sleep infinity, mem_limit: 64m}
+`)})
+	if got := in(t, several, "other", "cd /sys/fs/cgroup; cat memory.max memory/memory.limit_in_bytes 2>/dev/null"); got != "67108864" {
+		t.Errorf("limit of the first project's service: %q", got)
+	}
 	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 60}})
 	if got := sb.Info().Unenforced; len(got) > 0 {
 		t.Errorf("not enforced: %v", got)
