@@ -167,6 +167,7 @@ func TestProvider_Open_reusedPID(t *testing.T) {
 	d := newStateDir(t)
 	p := d.keeper(t)
 	name := start(t, p, fumehood.Spec{Image: busybox, Keep: true}).Info().Name
+	<-time.After(20 * time.Millisecond) // Linux tells the start of a process to 10 ms
 	innocent := exec.CommandContext(t.Context(), "sleep", "1000")
 	if err := innocent.Start(); err != nil {
 		t.Fatal(err)
