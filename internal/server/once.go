@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
+	"weak"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
@@ -28,7 +30,8 @@ type call struct {
 	cancel context.CancelFunc
 	err    error
 	size   int64
-	// undo takes back what the request started. It is nil if that ended with the request.
+	// undo takes back what the request started. It is nil if that ended with the request. A key is remembered for longer
+	// than what it started, so undo must not keep that in memory.
 	undo func(context.Context) error
 
 	answer any // nil when it was dropped
@@ -107,18 +110,25 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 }
 
 // startOnce is once for a request that starts something, which the key's cancellation ends.
-func startOnce[T interface {
+func startOnce[P interface {
+	*T
 	describe() *A
 	end(ctx context.Context) error
-}, A any](
-	ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (T, error),
+}, A, T any](
+	ctx context.Context, l *lease, key string, body []byte, run func(context.Context) (P, error),
 ) (*output[*A], error) {
 	return once(ctx, l, key, body, func(ctx context.Context, c *call) (*A, error) {
 		started, err := run(ctx)
 		if err != nil {
 			return nil, err
 		}
-		c.undo = started.end
+		listed := weak.Make((*T)(started)) // by the lease, until it has ended
+		c.undo = func(ctx context.Context) error {
+			if p := P(listed.Value()); p != nil {
+				return p.end(ctx)
+			}
+			return nil
+		}
 		return started.describe(), nil
 	})
 }
@@ -241,9 +251,7 @@ func (l *lease) received(keys []string) {
 		delete(l.calls, l.forgets[0].key)
 		l.forgets = l.forgets[1:]
 	}
-	for len(l.held) > 0 && l.held[0].answer == nil {
-		l.held = l.held[1:]
-	}
+	l.held = slices.DeleteFunc(l.held, func(c *call) bool { return c.answer == nil })
 }
 
 // cancelKey cancels the request with a key, waits for its end, and takes back what it started.

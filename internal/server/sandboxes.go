@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -122,6 +123,9 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	h := newHeld(s, l, sb)
 	if spec.Keep { // it may outlive this process
 		h.keep, h.expires = true, time.Now().Add(spec.TTL)
+		if opener, ok := p.(provider.Opener); ok {
+			_, _ = s.listKept(ctx, opener) // the sandbox has started, whatever becomes of others
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.kept[h.id] = h
@@ -181,6 +185,29 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	return h, nil
 }
 
+// listKept lists the kept sandboxes, and forgets those that expired or that another process has removed.
+func (s *Server) listKept(ctx context.Context, opener provider.Opener) ([]provider.KeptSandbox, error) {
+	s.mu.Lock()
+	known := maps.Clone(s.kept)
+	s.mu.Unlock()
+	kept, err := opener.Kept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range kept {
+		delete(known, k.Name)
+	}
+	for id, h := range known {
+		s.mu.Lock()
+		if s.kept[id] == h {
+			delete(s.kept, id)
+		}
+		s.mu.Unlock()
+		_ = h.sandbox.Close(ctx) // only this process's part of it, which is of no more use
+	}
+	return kept, nil
+}
+
 // list returns the sandboxes of the lease and the kept ones, by name.
 func (s *Server) list(ctx context.Context, l *lease) ([]api.Sandbox, error) {
 	all := []api.Sandbox{}
@@ -192,7 +219,7 @@ func (s *Server) list(ctx context.Context, l *lease) ([]api.Sandbox, error) {
 	var kept []provider.KeptSandbox
 	opener, err := s.opener(ctx)
 	if opener != nil {
-		kept, err = opener.Kept(ctx)
+		kept, err = s.listKept(ctx, opener)
 	}
 	if err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ type openSession struct {
 
 	mu        sync.Mutex
 	runtimes  map[string]*runtime
-	snapshots map[int]string // paths by the numbers of their checkpoints
+	ended     map[string]*api.Runtime // runtimes that were removed: only their descriptions are kept
+	snapshots map[int]string          // paths by the numbers of their checkpoints
 }
 
 func (o *openSession) describe() *api.Session {
@@ -104,7 +105,7 @@ func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOpt
 		if opts.Environment, err = s.environment(body); err != nil {
 			return "", nil, err
 		}
-		o := &openSession{l: l, kind: opts.Kind, runtimes: map[string]*runtime{}, snapshots: map[int]string{}}
+		o := &openSession{l: l, kind: opts.Kind, runtimes: map[string]*runtime{}, ended: map[string]*api.Runtime{}, snapshots: map[int]string{}}
 		opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
 		if err != nil {
 			return "", nil, err
@@ -139,11 +140,33 @@ func (i Runs) find(ctx context.Context, l *lease) (*runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lookup(&o.mu, o.runtimes, "runtime", i.Runtime)
+	r, ended, err := o.runtime(i.Runtime)
+	if ended != nil {
+		err = &fumehood.Error{Op: "find runtime " + i.Runtime, Class: fumehood.ErrUnavailable, Err: errors.New("it was removed")}
+	}
+	return r, err
+}
+
+// AnyRuntime is the input of requests about a runtime that may have been removed.
+type AnyRuntime struct {
+	Sessioned
+	Runtime string `path:"runtime" maxLength:"100" doc:"the runtime's id"`
+}
+
+// runtime returns a runtime by its id, or the description of one that was removed.
+func (o *openSession) runtime(id string) (r *runtime, ended *api.Runtime, err error) {
+	if ended, _ = lookup(&o.mu, o.ended, "runtime", id); ended != nil {
+		return nil, ended, nil
+	}
+	r, err = lookup(&o.mu, o.runtimes, "runtime", id)
+	return r, nil, err
 }
 
 // runtime is a container of a session.
-type runtime struct{ *session.Runtime }
+type runtime struct {
+	*session.Runtime
+	of *openSession
+}
 
 func (r *runtime) describe() *api.Runtime {
 	d := &api.Runtime{ID: r.Name(), Service: r.Service().ServiceInfo()}
@@ -153,7 +176,19 @@ func (r *runtime) describe() *api.Runtime {
 	return d
 }
 
-func (r *runtime) end(ctx context.Context) error { return r.Kill(ctx) }
+func (r *runtime) end(ctx context.Context) error { return r.remove(r.Kill(ctx)) }
+
+// remove forgets the runtime, but for its description, unless its end failed.
+func (r *runtime) remove(err error) error {
+	if err != nil {
+		return err
+	}
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.of.ended[r.Name()] = r.describe()
+	delete(r.of.runtimes, r.Name())
+	return nil
+}
 
 type executeInput struct {
 	Runs
@@ -270,7 +305,7 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 		if err != nil {
 			return nil, err
 		}
-		r := &runtime{spawned}
+		r := &runtime{spawned, o}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.runtimes[r.Name()] = r
@@ -281,16 +316,26 @@ func (s *Server) spawn(ctx context.Context, l *lease, o *openSession, in *spawnI
 func (s *Server) registerRuntimes(all string) {
 	one := all + "/{runtime}"
 	register(s, op{http.MethodPost, all, "spawn-runtime", "Start a container over the workspace, which runs one command at a time", "Sessions"}, on(s.spawn))
-	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime", "Sessions"}, describing[Runs]())
-	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, on(func(ctx context.Context, _ *lease, r *runtime, in *struct {
-		Runs
+	register(s, op{http.MethodGet, one, "poll-runtime", "Describe a runtime, also one that was removed", "Sessions"}, on(func(_ context.Context, _ *lease, o *openSession, in *AnyRuntime) (*output[*api.Runtime], error) {
+		r, ended, err := o.runtime(in.Runtime)
+		if r != nil {
+			ended = r.describe()
+		}
+		return &output[*api.Runtime]{ended}, err
+	}))
+	register(s, op{http.MethodDelete, one, "end-runtime", "Kill the runtime's command and remove its container", "Sessions"}, on(func(ctx context.Context, _ *lease, o *openSession, in *struct {
+		AnyRuntime
 		Kill bool `query:"kill" doc:"do not download an uploaded workspace first"`
 	},
 	) (*struct{}, error) {
-		if in.Kill {
-			return nil, r.Kill(ctx)
+		r, _, err := o.runtime(in.Runtime)
+		switch {
+		case r == nil:
+			return nil, err
+		case in.Kill:
+			return nil, r.end(ctx)
 		}
-		return nil, r.Cleanup(ctx)
+		return nil, r.remove(r.Cleanup(ctx))
 	}))
 	register(s, op{http.MethodPost, one + "/execute", "execute-command", "Run a command after the setup, in its shell, to its end", "Sessions"}, on(func(ctx context.Context, l *lease, r *runtime, in *executeInput) (*output[*api.SessionResult], error) {
 		if err := checkCaps(in.Body.StdoutCap, in.Body.StderrCap); err != nil {

@@ -112,6 +112,18 @@ func TestSession(t *testing.T) {
 	}
 	c.ok("DELETE", one, nil, nil)
 	c.ok("DELETE", one+"?kill=true", nil, nil)
+	var removed api.Runtime
+	if c.ok("GET", one, nil, &removed); removed.ID != r.ID || removed.ExitCode == nil || *removed.ExitCode != 0 {
+		t.Errorf("a removed runtime is %+v", removed)
+	}
+	l, release, err := c.Server.hold(c.lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := l.sessions[filepath.Base(s)].runtimes; len(kept) > 0 {
+		t.Errorf("removed runtimes stay in memory: %v", kept)
+	}
+	release()
 	c.fails(404, fumehood.CodeUnavailable, "POST", one+"/execute", api.Execute{Command: "true"})
 	c.fails(404, fumehood.CodeUnavailable, "GET", "/v1/sandboxes/"+r.ID, nil)
 	c.ok("DELETE", s, nil, nil)

@@ -114,6 +114,20 @@ class TestCalls(unittest.TestCase):
 
         self.each(lambda got: answer(), use, check)
 
+    def test_received_keys_of_failures(self) -> None:
+        def handler(got: Got) -> bytes:
+            return answer({"error": {"class": "limit", "message": "full"}}, 429) if got.method == "POST" else answer()
+
+        async def use(core: Core) -> None:
+            with self.assertRaises(_errors.LimitError):
+                await core.keyed(Request("POST", "/v1/run", body=b"{}", lease="l"))
+            await core.call(Request("GET", "/v1/x", lease="l"))
+
+        def check(fake: Fake) -> None:
+            self.assertEqual(fake.got[1].fields.get("idempotency-received"), fake.got[0].fields["idempotency-key"])
+
+        self.each(handler, use, check)
+
     def test_idle_connection_is_closed(self) -> None:
         for name, kind in KINDS.items():
             with self.subTest(name), Fake(lambda got: answer()) as fake:

@@ -352,6 +352,8 @@ class Core:
         except BaseException as e:
             if not isinstance(e, errors.FumehoodError) or isinstance(e, errors.RequestTimeoutError):
                 await self.io.shielded(lambda: self._cancel(request))
+            elif e.status:  # the server's answer has arrived
+                self._received.append(request.key)
             raise
 
     def key(self, lease: str) -> str:
@@ -363,6 +365,7 @@ class Core:
         try:
             cancel = Request("DELETE", f"/v1/leases/{segment(request.lease)}/keys/{segment(request.key)}", repeat=True)
             await self.call(cancel, time.monotonic() + CANCEL)
+            self._received.append(request.key)
         except errors.FumehoodError as e:
             log.debug("canceling %s %s: %s", request.method, request.path, e)
 
