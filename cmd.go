@@ -56,8 +56,14 @@ type Cmd struct {
 	// Service.RefreshProcesses. There, Detach with ViaEngine is an ErrUnsupported.
 	Detach bool
 
+	// Events announces a loop over Process.Events: from its start on, the program blocks until the loop takes its
+	// output, rather than output being lost. Without Events, and without a loop, output never blocks the program. It
+	// is for Start only, and not for detached commands.
+	Events bool
+
 	// Timeout limits the time from start to end, on the host's clock. When it expires, the command is killed and
-	// its outcome is TimedOut. 0 means no limit.
+	// its outcome is TimedOut. 0 means no limit. Time in which the program blocks because a writer, or a loop over
+	// its events, is slow counts, as with a pipe.
 	Timeout time.Duration
 	// StdoutCap and StderrCap limit the bytes that the Result keeps of each stream. The end of the stream is kept,
 	// and Output.Total counts all bytes. 0 means DefaultOutputCap, KeepNone keeps nothing.
@@ -126,6 +132,9 @@ func (c *Cmd) Validate() error {
 	}
 	if c.Detach && (c.Stdout != nil || c.Stderr != nil) {
 		return bad("a detached command has no writers: use Follow")
+	}
+	if c.Detach && c.Events {
+		return bad("a detached command has no events: use Follow")
 	}
 	if !c.TTY && (c.Rows != 0 || c.Cols != 0 || c.Term != "") {
 		return bad("a terminal's size or type without a TTY")

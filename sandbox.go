@@ -184,8 +184,9 @@ type Process interface {
 	Wait(ctx context.Context) (*Result, error)
 	// Events yields the command's output from now on, and earlier output that is still held: at most 1 MiB, and
 	// 16,384 alternating pieces of the two streams (see Event.Skipped). The last event has the Result. While a loop
-	// runs, the program blocks rather than output being lost. Only one loop may run at a time; leaving it early
-	// leaves the command running. A detached command has no events, only Follow.
+	// runs, the program blocks rather than output being lost; with Cmd.Events also before the first loop. Only one
+	// loop may run at a time; leaving it early leaves the command running. A detached command has no events, only
+	// Follow.
 	Events() iter.Seq2[Event, error]
 	// Follow yields the output of stream s from a byte offset on: first what is held, then new output until the
 	// command has ended. The end of the stream is held, up to the command's cap, also after the command's end.

@@ -83,6 +83,7 @@ type Cmd struct {
 	User      string            `json:"user,omitempty" doc:"name, uid, name:group or uid:gid"`
 	Stdin     []byte            `json:"stdin,omitempty" doc:"standard input in base64"`
 	StdinPipe bool              `json:"stdin_pipe,omitempty" doc:"leave standard input open for writes; only to start"`
+	Events    bool              `json:"events,omitempty" doc:"its events will be followed: for 5 s at most, it waits for the reader rather than lose output; only to start"`
 	Detach    bool              `json:"detach,omitempty" doc:"run on after the lease, in a kept sandbox; only to start"`
 	Timeout   float64           `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds after which it is killed; 0 means no limit"`
 	Grace     float64           `json:"grace_ms,omitempty" minimum:"-1" doc:"milliseconds between SIGTERM and SIGKILL; 0 means 1000, -1 none"`
@@ -122,7 +123,7 @@ func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // Command returns the command without its standard input.
 func (c *Cmd) Command() fumehood.Cmd {
 	cmd := fumehood.Cmd{
-		Args: c.Args, Dir: c.Dir, Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Detach: c.Detach, Timeout: Duration(c.Timeout),
+		Args: c.Args, Dir: c.Dir, Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Events: c.Events, Detach: c.Detach, Timeout: Duration(c.Timeout),
 		Grace: Duration(c.Grace), StdoutCap: c.StdoutCap, StderrCap: c.StderrCap, KillRest: c.KillRest, ViaEngine: c.ViaEngine,
 		TTY: c.TTY, Rows: c.Rows, Cols: c.Cols, Term: c.Term,
 	}

@@ -19,12 +19,14 @@ type feed struct {
 	size     int
 	skipped  [3]int64 // by Stream
 	attached bool
+	expected bool // a listener has been announced and was not there yet
 	released bool // never block again: the command is being killed
 	closed   bool
 }
 
-func newFeed() *feed {
-	f := &feed{}
+// newFeed returns a feed. expected announces a listener, for which the program waits.
+func newFeed(expected bool) *feed {
+	f := &feed{expected: expected}
 	f.changed = sync.NewCond(&f.mu)
 	return f
 }
@@ -35,7 +37,7 @@ func (f *feed) attach() bool {
 	if f.attached {
 		return false
 	}
-	f.attached = true
+	f.attached, f.expected = true, false
 	return true
 }
 
@@ -63,10 +65,13 @@ func (f *feed) full(extra int) bool {
 	return f.size >= feedSize+extra || len(f.chunks) >= feedChunks+extra
 }
 
+// blocks reports whether the program waits rather than output being lost. f.mu is held.
+func (f *feed) blocks() bool { return (f.attached || f.expected) && !f.released }
+
 func (f *feed) put(s fumehood.Stream, p []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for f.attached && !f.released && f.full(0) {
+	for f.blocks() && f.full(0) {
 		f.changed.Wait()
 	}
 	if last := len(f.chunks) - 1; last >= 0 && f.chunks[last].Stream == s && len(f.chunks[last].Data)+len(p) <= smallChunks {
@@ -75,7 +80,7 @@ func (f *feed) put(s fumehood.Stream, p []byte) {
 		f.chunks = append(f.chunks, fumehood.Event{Stream: s, Data: bytes.Clone(p)})
 	}
 	f.size += len(p)
-	for f.full(1) && (!f.attached || f.released) && len(f.chunks) > 1 {
+	for f.full(1) && !f.blocks() && len(f.chunks) > 1 {
 		old := f.chunks[0]
 		f.chunks = f.chunks[1:]
 		f.size -= len(old.Data)

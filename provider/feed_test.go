@@ -10,7 +10,7 @@ import (
 )
 
 func TestFeed_noListener(t *testing.T) {
-	f := newFeed()
+	f := newFeed(false)
 	const chunk = feedSize / 8
 	for i := range 20 {
 		f.put(fumehood.Stdout, bytes.Repeat([]byte{byte(i)}, chunk))
@@ -34,7 +34,7 @@ func TestFeed_noListener(t *testing.T) {
 }
 
 func TestFeed_skipped(t *testing.T) {
-	f := newFeed()
+	f := newFeed(false)
 	f.put(fumehood.Stderr, make([]byte, 100))
 	f.put(fumehood.Stdout, make([]byte, 10))
 	f.put(fumehood.Stdout, make([]byte, feedSize))
@@ -50,7 +50,7 @@ func TestFeed_skipped(t *testing.T) {
 }
 
 func TestFeed_smallChunks(t *testing.T) {
-	f := newFeed()
+	f := newFeed(false)
 	const each = feedSize / 4
 	for i := range each {
 		f.put(fumehood.Stdout, []byte{byte(i)})
@@ -70,7 +70,7 @@ func TestFeed_smallChunks(t *testing.T) {
 }
 
 func TestFeed_attach(t *testing.T) {
-	f := newFeed()
+	f := newFeed(false)
 	if !f.attach() || f.attach() {
 		t.Error("not exactly one of two attach calls succeeded")
 	}
@@ -81,7 +81,7 @@ func TestFeed_attach(t *testing.T) {
 }
 
 func TestFeed_copiesData(t *testing.T) {
-	f := newFeed()
+	f := newFeed(false)
 	buf := []byte("first")
 	f.put(fumehood.Stdout, buf)
 	copy(buf, "XXXXX")
@@ -99,7 +99,7 @@ func TestFeed_putBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFeed()
+				f := newFeed(false)
 				f.attach()
 				f.put(fumehood.Stdout, []byte(strings.Repeat("x", feedSize)))
 				done := false
@@ -123,7 +123,7 @@ func TestFeed_putBlocks(t *testing.T) {
 
 func TestFeed_takeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFeed()
+		f := newFeed(false)
 		f.attach()
 		var got []string
 		over := false
@@ -145,4 +145,32 @@ func TestFeed_takeWaits(t *testing.T) {
 			t.Error("close did not wake the listener")
 		}
 	})
+}
+
+// A listener that was announced misses nothing, and a kill does not wait for it.
+func TestFeed_expected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFeed(true)
+		go func() {
+			for i := range 40 {
+				f.put(fumehood.Stdout, bytes.Repeat([]byte{byte(i)}, feedSize/8))
+			}
+			f.close()
+		}()
+		synctest.Wait()
+		f.attach()
+		for i := range 20 {
+			if ev, ok := f.take(); !ok || ev.Skipped != 0 || ev.Data[0] != byte(i) {
+				t.Fatalf("chunk %d: %v, skipped %d", i, ok, ev.Skipped)
+			}
+		}
+		f.detach()
+		for ev, ok := f.take(); ok; ev, ok = f.take() { // nobody is expected any more: it is not blocked
+			_ = ev
+		}
+	})
+	f := newFeed(true)
+	f.release()
+	f.put(fumehood.Stdout, make([]byte, 2*feedSize))
+	f.put(fumehood.Stdout, make([]byte, 2*feedSize))
 }

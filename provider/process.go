@@ -21,6 +21,7 @@ type process struct {
 	svc   *service
 	be    ProcessBackend
 	stdin bool                 // StdinPipe was set
+	clock *clock               // of the timeout; nil without one
 	info  fumehood.ProcessInfo // Ended as of when it was found
 	look  func()               // starts supervising a command of another process; nil for this process's own
 	out   [3]*ring.Tail        // by fumehood.Stream
@@ -108,6 +109,9 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		be.OnGap(p.gap)
 		cmd.Timeout = 0 // the sandbox enforces it
 	}
+	if cmd.Timeout > 0 {
+		p.clock = startClock(cmd.Timeout-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
+	}
 	return p, cmd, nil
 }
 
@@ -160,9 +164,8 @@ func (p *process) supervise(ctx context.Context, cmd fumehood.Cmd) {
 	} else if !cmd.StdinPipe && !cmd.TTY {
 		_ = p.be.CloseStdin() // the command may have ended already
 	}
-	if cmd.Timeout > 0 {
-		clock := time.AfterFunc(cmd.Timeout-time.Since(p.info.Started), func() { p.kill(ctx, errTimeout) })
-		defer clock.Stop()
+	if p.clock != nil {
+		defer p.clock.stop()
 	}
 	defer context.AfterFunc(ctx, func() { p.kill(ctx, canceled(ctx, "exec", p.svc.info.Name)) })()
 	if p.refused != nil {

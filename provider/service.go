@@ -33,6 +33,9 @@ func (s *service) Exec(ctx context.Context, cmd fumehood.Cmd) (*fumehood.Result,
 	if cmd.StdinPipe {
 		return nil, &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("StdinPipe needs Start")}
 	}
+	if cmd.Events {
+		return nil, &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("Events needs Start")}
+	}
 	if err := s.attached(cmd); err != nil {
 		return nil, err
 	}
@@ -55,7 +58,7 @@ func (s *service) attached(cmd fumehood.Cmd) error {
 func (s *service) Start(ctx context.Context, cmd fumehood.Cmd) (fumehood.Process, error) {
 	var f *feed
 	if !cmd.Detach {
-		f = newFeed()
+		f = newFeed(cmd.Events)
 	}
 	p, err := s.start(ctx, cmd, f)
 	if err != nil {
@@ -72,7 +75,7 @@ func (s *service) Stream(ctx context.Context, cmd fumehood.Cmd) iter.Seq2[fumeho
 			yield(fumehood.Event{}, err)
 			return
 		}
-		f := newFeed()
+		f := newFeed(true)
 		f.attach()
 		p, err := s.start(ctx, cmd, f)
 		if err != nil {

@@ -23,6 +23,7 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 			h = newHalves(run)
 			run.cmd.StdoutCap, run.cmd.StderrCap = fumehood.KeepNone, fumehood.KeepNone // the halves keep the output
 		}
+		run.cmd.Events = true
 		p, err := r.start(ctx, run)
 		if err != nil {
 			yield(Event{}, err)

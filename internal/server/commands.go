@@ -60,8 +60,8 @@ func (i *commandInput) command(h *held) (fumehood.Service, fumehood.Cmd, error) 
 }
 
 func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*fumehood.Result], error) {
-	if i.Body.Detach || i.Body.StdinPipe {
-		return nil, bad("detach and stdin_pipe are for commands that are started")
+	if i.Body.Detach || i.Body.StdinPipe || i.Body.Events {
+		return nil, bad("detach, stdin_pipe and events are for commands that are started")
 	}
 	svc, cmd, err := i.command(h)
 	if err != nil {
@@ -82,6 +82,8 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 	if err != nil {
 		return nil, err
 	}
+	expected := cmd.Events
+	cmd.Events = cmd.Events || !cmd.Detach // by the stream, which the client's readers follow
 	return startOnce(ctx, l, i.Key, i.RawBody, func(context.Context) (*process, error) {
 		leave, err := s.enterCommand()
 		if err != nil {
@@ -98,10 +100,11 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 			return nil, err
 		}
 		started = true
-		out := newStream(s.opts.grace) // a client that lost its connection may come back
+		out := newStream(proc, s.opts.grace, expected) // a client that lost its connection may come back
+		out.kept = [3]bool{fumehood.Stdout: cmd.StdoutCap >= 0, fumehood.Stderr: cmd.StderrCap >= 0}
 		go func() {
 			defer leave()
-			out.pump(s.life, proc, cmd.Detach)
+			out.pump(s.life, cmd.Detach)
 		}()
 		return h.add(svc.ServiceInfo().Name, proc, out), nil
 	})

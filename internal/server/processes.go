@@ -11,6 +11,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider"
 )
 
 const (
@@ -101,8 +102,13 @@ func (h *held) list(service string) []*api.Process {
 const window = 1 << 20
 
 // stream distributes a command's output. While a reader is there that has not taken a window of output, the command
-// blocks. Without a reader the oldest output is dropped.
+// blocks. It also blocks for a while if a reader was announced or has left, and may come back; its timeout then stands
+// still. Otherwise nothing blocks it. What is no longer held is read from the end of the output that the command's result
+// keeps, and what that lacks is skipped.
 type stream struct {
+	process fumehood.Process
+	kept    [3]bool // by stream: the result keeps some of it
+
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change
 	pieces  []piece
@@ -111,7 +117,7 @@ type stream struct {
 	added   int // bytes of all pieces since the start
 	taken   int // bytes of all pieces that the last reader had taken when it left
 	readers map[*reader]bool
-	left    time.Time // when the last reader left, or the command started
+	left    time.Time // when the last reader left, or was announced; zero if none was expected yet
 	// patience is how long a full window then blocks the command.
 	patience time.Duration
 	ended    *fumehood.Result
@@ -130,8 +136,13 @@ type reader struct {
 	taken int // bytes of all pieces before
 }
 
-func newStream(patience time.Duration) *stream {
-	return &stream{patience: patience, changed: make(chan struct{}), readers: map[*reader]bool{}, left: time.Now()}
+// newStream returns the stream of a command. expected announces a reader.
+func newStream(p fumehood.Process, patience time.Duration, expected bool) *stream {
+	s := &stream{process: p, patience: patience, changed: make(chan struct{}), readers: map[*reader]bool{}}
+	if expected {
+		s.left = time.Now()
+	}
+	return s
 }
 
 // notify wakes all who wait. The caller has the lock.
@@ -147,7 +158,8 @@ func (s *stream) result() *fumehood.Result {
 }
 
 // pump takes the output of a command until its end. Detached commands have no events: their output is followed.
-func (s *stream) pump(ctx context.Context, p fumehood.Process, detached bool) {
+func (s *stream) pump(ctx context.Context, detached bool) {
+	p := s.process
 	if detached {
 		var both sync.WaitGroup
 		for _, from := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
@@ -197,7 +209,13 @@ func (s *stream) add(from fumehood.Stream, offset int64, data []byte, block bool
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	resume := func() {}
+	defer func() { resume() }()
 	for block && s.waiting() > 0 && s.waiting()+len(data) > window {
+		resume()
+		if len(s.readers) == 0 {
+			resume = provider.PauseTimeout(s.process)
+		}
 		changed, wait := s.changed, min(beat, s.patience)
 		s.mu.Unlock()
 		select {
@@ -266,19 +284,49 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	return piece{}, end, s.changed
 }
 
+// catchUp sends output that no piece has any more, from an offset until another one that was already reached, as far as
+// the command's result keeps it.
+func (s *stream) catchUp(ctx context.Context, stream fumehood.Stream, from, until int64, output func(fumehood.Stream, int64, []byte)) {
+	if from >= until || !s.kept[stream] {
+		return
+	}
+	for chunk, err := range s.process.Follow(ctx, stream, from) {
+		if err != nil || chunk.Offset >= until {
+			return
+		}
+		data := chunk.Data[:min(int64(len(chunk.Data)), until-chunk.Offset)]
+		if output(stream, chunk.Offset, data); chunk.Offset+int64(len(data)) >= until {
+			return
+		}
+	}
+}
+
 // send sends the output from offsets on, and the end. It returns when that is sent, or ctx has ended.
 func (s *stream) send(ctx context.Context, from map[fumehood.Stream]int64, send func(any)) {
 	r := s.attach()
 	defer s.detach(r)
+	output := func(stream fumehood.Stream, offset int64, data []byte) {
+		send(api.Event{Type: api.EventOutput, Stream: stream.String(), Offset: offset, Data: data})
+		from[stream] = offset + int64(len(data))
+	}
 	for ctx.Err() == nil {
 		p, end, changed := s.take(r)
 		switch {
 		case p.data != nil:
+			s.catchUp(ctx, p.stream, from[p.stream], p.offset, output)
 			skip := min(max(from[p.stream]-p.offset, 0), int64(len(p.data)))
 			if p.data = p.data[skip:]; len(p.data) > 0 {
-				send(api.Event{Type: api.EventOutput, Stream: p.stream.String(), Offset: p.offset + skip, Data: p.data})
+				output(p.stream, p.offset+skip, p.data)
 			}
 		case end != nil:
+			if end.Result != nil {
+				for stream, total := range map[fumehood.Stream]int64{fumehood.Stdout: end.Result.Stdout.Total, fumehood.Stderr: end.Result.Stderr.Total} {
+					s.catchUp(ctx, stream, from[stream], total, output)
+					if from[stream] < total {
+						output(stream, total, nil) // its offset shows what was skipped
+					}
+				}
+			}
 			send(end)
 			return
 		default:

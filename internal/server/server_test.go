@@ -413,22 +413,72 @@ func TestEvents_slowReader(t *testing.T) {
 	}
 }
 
-// Without a reader, a command with much output ends.
+// Without a reader, output does not stop a command. A late reader gets what the result keeps, and sees what is missing.
 func TestEvents_noReader(t *testing.T) {
 	t.Parallel()
-	c := serve(t, Options{grace: time.Second})
+	const total = 8000000
+	cases := map[string]struct {
+		stdout, stderr int64 // caps
+		missing        int64 // of standard output
+		fewest         int64 // at least so many bytes are missing
+	}{
+		"all is kept":     {},
+		"the end is kept": {stdout: 5000000, missing: total - 5000000},
+		"nothing is kept": {stdout: fumehood.KeepNone, stderr: fumehood.KeepNone, fewest: total - 4*window},
+	}
+	for name, cs := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, Options{grace: 2 * time.Minute})
+			box := c.box()
+			cmd := sh(fmt.Sprintf("echo begin >&2; head -c %d /dev/zero | tr '\\0' x", total))
+			cmd.Timeout, cmd.StdoutCap, cmd.StderrCap = 60000, cs.stdout, cs.stderr
+			var p api.Process
+			c.ok("POST", box+"/processes", cmd, &p)
+			var res fumehood.Result
+			c.ok("GET", box+"/processes/"+p.ID+"/result", nil, &res)
+			if res.Outcome != fumehood.Exited || res.Stdout.Total != total {
+				t.Errorf("got %v, %d bytes", res.Outcome, res.Stdout.Total)
+			}
+			var missing int64
+			next := map[string]int64{}
+			for _, ev := range c.events(box+"/processes/"+p.ID+"/events", 0) {
+				if ev.Type == api.EventOutput {
+					if ev.Stream == "stdout" {
+						missing += ev.Offset - next[ev.Stream]
+					}
+					next[ev.Stream] = ev.Offset + int64(len(ev.Data))
+				}
+			}
+			if next["stdout"] != total || next["stderr"] != 6 {
+				t.Errorf("accounted for %v", next)
+			}
+			if missing != cs.missing && cs.fewest == 0 || missing < cs.fewest {
+				t.Errorf("%d bytes are missing", missing)
+			}
+		})
+	}
+}
+
+// A command waits for a reader that was announced. Its time limit does not count that.
+func TestEvents_announced(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{grace: 5 * time.Second})
 	box := c.box()
+	cmd := sh("head -c 8000000 /dev/zero; touch written")
+	cmd.Events, cmd.Timeout, cmd.StdoutCap = true, 3000, fumehood.KeepNone
 	var p api.Process
-	c.ok("POST", box+"/processes", sh("head -c 8000000 /dev/zero | tr '\\0' x"), &p)
+	c.ok("POST", box+"/processes", cmd, &p)
+	began := time.Now()
 	var res fumehood.Result
 	c.ok("GET", box+"/processes/"+p.ID+"/result", nil, &res)
-	if res.Stdout.Total != 8000000 {
-		t.Errorf("got %+v", res)
+	if res.Outcome != fumehood.Exited || time.Since(began) < 3*time.Second {
+		t.Errorf("%v after %v", res.Outcome, time.Since(began))
 	}
-	all := c.events(box+"/processes/"+p.ID+"/events", 0)
-	if all[0].Offset < 8000000-3*window || all[len(all)-1].Type != api.EventEnd {
-		t.Errorf("the first is at %d of %d events", all[0].Offset, len(all))
-	}
+	cmd.Detach = true
+	c.fails(400, fumehood.CodeConfig, "POST", box+"/processes", cmd)
+	cmd.Detach = false
+	c.fails(400, fumehood.CodeConfig, "POST", box+"/run", cmd)
 }
 
 func eventually(t *testing.T, what string, is func() bool) {

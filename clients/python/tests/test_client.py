@@ -88,6 +88,16 @@ class Commands(OnProvider):
         self.assertEqual(again[-1], End(result))
         self.assertTrue(next(p for p in self.sb.processes() if p.id == process.id).info.ended)
 
+    def test_late_events(self) -> None:
+        for cap, skipped in ((0, 0), (1000, 4_999_000)):
+            process = self.sb.start(["head", "-c", "5000000", "/dev/zero"], timeout=WAITS, stdout_cap=cap)
+            result = process.wait(timeout=2 * WAITS)
+            self.assertEqual((result.outcome, result.stdout.total), ("exited", 5_000_000))
+            chunks = [event for event in process.events() if isinstance(event, Chunk)]
+            found = sum(len(each.data) for each in chunks), sum(each.skipped for each in chunks)
+            self.assertEqual(found[0] + found[1], 5_000_000)
+            self.assertLessEqual(found[1], skipped)
+
     def test_signals(self) -> None:
         process = self.sb.start(["sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done"])
         with process.events() as events:

@@ -37,7 +37,9 @@ class AsyncProcess:
     def events(self, *, stdout: int = 0, stderr: int = 0) -> AsyncEvents:
         """Iterate over the command's output, from offsets in its streams on, and finally its end.
 
-        A connection that breaks is opened again where the iteration was. Leaving the iteration leaves the command.
+        While the iteration runs, the command waits for it rather than lose output. One that begins late gets what the
+        result will keep, by default the last 10 MiB of each stream; Chunk.skipped counts what is missing. A connection
+        that breaks is opened again where the iteration was. Leaving the iteration leaves the command.
         """
         return AsyncEvents(self, stdout, stderr)
 

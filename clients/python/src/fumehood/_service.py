@@ -120,14 +120,22 @@ class AsyncService:
         return Result.parse(await self._at.run("run", command(args, options)))
 
     async def start(
-        self, args: Sequence[str], *, stdin_open: bool = False, detach: bool = False, **options: Unpack[CommandOptions]
+        self,
+        args: Sequence[str],
+        *,
+        stdin_open: bool = False,
+        events: bool = False,
+        detach: bool = False,
+        **options: Unpack[CommandOptions],
     ) -> AsyncProcess:
         """Start a command and return while it runs. The options are those of run.
 
-        stdin_open leaves its standard input open for write and close_stdin. A command with detach runs on after the
-        client is closed, if the sandbox is kept.
+        stdin_open leaves its standard input open for write and close_stdin. events announces a call of the process's
+        events: until then, for 5 seconds at most, the command waits rather than lose output. Without it and without
+        a reader, output never stops a command. A command with detach runs on after the client is closed, if the
+        sandbox is kept.
         """
-        started = command(args, options, stdin_pipe=stdin_open, detach=detach)
+        started = command(args, options, stdin_pipe=stdin_open, events=events, detach=detach)
         return AsyncProcess(self._sandbox, ProcessInfo.parse(await self._at.run("processes", started)))
 
     def stream(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> AsyncStream:
@@ -135,7 +143,7 @@ class AsyncService:
 
         Use it as a context manager, or iterate to the end: leaving it early kills the command.
         """
-        return AsyncStream(lambda: self.start(args, **options))
+        return AsyncStream(lambda: self.start(args, events=True, **options))
 
     async def processes(self) -> list[AsyncProcess]:
         """List the service's commands that were started."""
