@@ -13,7 +13,7 @@ import (
 )
 
 // Spec describes the sandbox to start. The zero value starts the provider's default image with no network and the
-// default limits. It can be encoded to JSON and decoded, except Journal and Logger. Durations are numbers of
+// default limits. It can be encoded to JSON and decoded, except Journal, Logger and the Workspace of Mounts. Durations are numbers of
 // milliseconds there, in fields named "..._ms", and exact up to 99 days.
 type Spec struct {
 	// Name is the name of the sandbox and, under docker, of its Compose project. Empty means a generated name,
@@ -111,26 +111,30 @@ const (
 	DefaultPIDs = 1024
 	// MaxCPUs is the highest limit of cores. No kernel of Linux has more (NR_CPUS on amd64).
 	MaxCPUs = 8192
+	// MinMemory is the smallest memory limit in bytes: that of Docker Engine since 20.10.
+	MinMemory = 6 << 20
+	// MinPIDs is the smallest process limit. The guest's own threads count too: it has 14, and 8 for each command. Go
+	// crashes a program that cannot create a thread it needs: with a limit of 24, fork bombs crashed workers; with 48
+	// they did not.
+	MinPIDs = 48
+	// MinDisk is the smallest disk limit in bytes.
+	MinDisk = 1 << 20
 )
 
 // Limits are the limits of one service. In each field, 0 means the default and NoLimit no limit.
 type Limits struct {
-	Memory int64   `json:"memory,omitempty"` // bytes, including swap; default DefaultMemory
+	Memory int64   `json:"memory,omitempty"` // bytes, including swap, from MinMemory on; default DefaultMemory
 	CPUs   float64 `json:"cpus,omitempty"`   // cores, at most MaxCPUs; no limit by default
-	// PIDs limits concurrent processes and threads; default DefaultPIDs. Under docker the guest's own count too, 14
-	// plus 8 for each command, so less than 48 is an ErrConfig.
+	// PIDs limits concurrent processes and threads, from MinPIDs on; default DefaultPIDs.
 	PIDs int64 `json:"pids,omitempty"`
-	// Disk limits the size of the files that the service writes, in bytes, apart from mounts and tmpfs. By default
-	// native has 1 GiB, at most half of the memory limit, and docker and local have no limit. The docker and local
+	// Disk limits the size of the files that the service writes, in bytes from MinDisk on, apart from mounts and tmpfs.
+	// By default native has 1 GiB, at most half of the memory limit, and docker and local have no limit. The docker and local
 	// providers return an ErrUnsupported for a limit, and native for NoLimit.
 	Disk int64 `json:"disk,omitempty"`
 }
 
-// minMemory is the smallest memory limit that an Engine accepts for a container (6 MiB since Engine 20.10).
-const minMemory = 6 << 20
-
-// minDisk and maxDisk bound a disk limit in bytes. The second is just below the largest file in ext4 (16 TiB).
-const minDisk, maxDisk = 1 << 20, 15 << 40
+// maxDisk bounds a disk limit in bytes. It is just below the largest file in ext4 (16 TiB).
+const maxDisk = 15 << 40
 
 // WithDefaults returns the limits with each 0 but that of Disk replaced by the default: a positive number, or NoLimit.
 func (l Limits) WithDefaults() Limits {
@@ -151,6 +155,9 @@ type Mount struct {
 	Host      string `json:"host,omitempty"`      // absolute path on the host; it must exist
 	Container string `json:"container,omitempty"` // absolute path in the service
 	Writable  bool   `json:"writable,omitempty"`  // false mounts it read-only
+	// Workspace marks a folder that the caller made for this sandbox to write to. It is not logged as weaker
+	// isolation.
+	Workspace bool `json:"-"`
 }
 
 // Port is a port of a service that is reachable from outside the sandbox.
@@ -218,11 +225,18 @@ func (s *Spec) Validate() error {
 		return bad("the process limit %d is negative", l.PIDs)
 	case l.Disk < NoLimit:
 		return bad("the disk limit %d is negative", l.Disk)
-	case l.Disk > 0 && (l.Disk < minDisk || l.Disk > maxDisk):
+	case l.Disk > 0 && (l.Disk < MinDisk || l.Disk > maxDisk):
 		return bad("the disk limit %d is not between 1 MiB and 15 TiB", l.Disk)
 	}
-	if m := s.Limits.Memory; m > 0 && m < minMemory {
-		return bad("the memory limit %d is below an Engine's minimum of %d bytes", m, minMemory)
+	switch l := s.Limits; {
+	case l.Memory > 0 && l.Memory < MinMemory:
+		return bad("the memory limit of %d bytes is below the minimum of %d (6 MiB)", l.Memory, MinMemory)
+	case l.PIDs > 0 && l.PIDs < MinPIDs:
+		return &Error{
+			Op: "start sandbox", Class: ErrConfig,
+			Err:  fmt.Errorf("the process limit of %d is below the minimum of %d: the guest's own threads count too", l.PIDs, MinPIDs),
+			Hint: "raise the limit (--pids), or limit the processes of each command (--ulimit nproc=N)",
+		}
 	}
 	if len(s.Network.Allow) > 0 {
 		return &Error{

@@ -178,15 +178,15 @@ type Snapshot struct {
 // and fumehood.NoLimit no limit; in YAML that is absent and "none".
 type Limits struct {
 	// Memory is the limit of memory including swap: a size such as 512MiB or 2g, a number of bytes, or none.
-	Memory int64 `yaml:"memory" form:"size"`
+	Memory int64 `yaml:"memory" form:"memory"`
 	// CPUs is the number of cores that may be used, such as 1.5, or none for no limit.
 	CPUs float64 `yaml:"cpus" form:"cores"`
 	// PIDs is the maximum number of processes and threads at once, or none for no limit.
-	PIDs int64 `yaml:"pids" form:"count"`
+	PIDs int64 `yaml:"pids" form:"pids"`
 	// Disk is the size of the files that may be written, apart from mounts: a size such as 10GiB, a number of bytes,
 	// or none for no limit. If absent, it is 1 GiB and at most half of the memory with the provider native, and none
 	// with docker, which has no other.
-	Disk int64 `yaml:"disk" form:"size"`
+	Disk int64 `yaml:"disk" form:"disk"`
 }
 
 // Local describes processes of this machine.

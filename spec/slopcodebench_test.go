@@ -48,7 +48,7 @@ environment: {include_os_env: true}
 setup: {resume_commands: [], commands: [a]}
 commands: {command: c, entry_file: e}
 snapshot: {keep_globs: [], ignore_globs: [a], compression: bz2}
-limits: {memory: 1g, pids: 1}`,
+limits: {memory: 1g, pids: 100}`,
 			"docker.network docker.extra_mounts docker.extra_mounts docker.extra_mounts docker.mount_workspace environment.include_os_env " +
 				"setup.resume_commands setup.login_shell setup.timeout snapshot.keep_globs snapshot.ignore_globs snapshot.compression snapshot.archive_save_dir",
 		},

@@ -9,12 +9,22 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// sizes rejects negative sizes and numbers of CPUs that no machine has. A number too large for an integer becomes
+// sizes rejects negative sizes, limits below the minimum, and numbers of CPUs that no machine has. A number too large for an integer becomes
 // negative, and would count as no limit. The swap limit may be -1.
 func (c *checking) sizes(svc *types.ServiceConfig) {
 	check := func(size types.UnitBytes, keys ...string) {
 		if size < 0 {
 			c.refuse(of(svc, keys...), "%d bytes is not a valid size", size)
+		}
+	}
+	checkMemory := func(size types.UnitBytes, keys ...string) {
+		if check(size, keys...); size > 0 && size < fumehood.MinMemory {
+			c.refuse(of(svc, keys...), "%d bytes is below the minimum of %d (6 MiB)", size, fumehood.MinMemory)
+		}
+	}
+	checkPIDs := func(n int64, keys ...string) {
+		if n > 0 && n < fumehood.MinPIDs {
+			c.refuse(of(svc, keys...), "%d is below the minimum of %d: the guest's own threads count too", n, fumehood.MinPIDs)
 		}
 	}
 	checkCPUs := func(n float32, keys ...string) {
@@ -23,7 +33,8 @@ func (c *checking) sizes(svc *types.ServiceConfig) {
 		}
 	}
 	checkCPUs(svc.CPUS, "cpus")
-	check(svc.MemLimit, "mem_limit")
+	checkMemory(svc.MemLimit, "mem_limit")
+	checkPIDs(svc.PidsLimit, "pids_limit")
 	check(svc.MemReservation, "mem_reservation")
 	if svc.MemSwapLimit != -1 {
 		check(svc.MemSwapLimit, "memswap_limit")
@@ -34,7 +45,8 @@ func (c *checking) sizes(svc *types.ServiceConfig) {
 	}
 	if d := svc.Deploy; d != nil {
 		if r := d.Resources.Limits; r != nil {
-			check(r.MemoryBytes, "deploy", "resources", "limits", "memory")
+			checkMemory(r.MemoryBytes, "deploy", "resources", "limits", "memory")
+			checkPIDs(r.Pids, "deploy", "resources", "limits", "pids")
 			checkCPUs(float32(r.NanoCPUs), "deploy", "resources", "limits", "cpus")
 		}
 		if r := d.Resources.Reservations; r != nil {

@@ -450,7 +450,7 @@ func TestApply_limits(t *testing.T) {
 		{"user: a", fumehood.Limits{}, fumehood.DefaultMemory, fumehood.DefaultMemory, fumehood.DefaultPIDs, 0},
 		{"user: a", fumehood.Limits{Memory: fumehood.NoLimit, PIDs: fumehood.NoLimit}, 0, 0, 0, 0},
 		{"mem_limit: 64m, pids_limit: 50, cpus: 0.5", def, 64 << 20, 64 << 20, 50, 0.5},
-		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: 7", def, 64 << 20, 128 << 20, 7, 2},
+		{"mem_limit: 64m, memswap_limit: 128m, pids_limit: 48", def, 64 << 20, 128 << 20, 48, 2},
 		{"deploy: {resources: {limits: {memory: 64m, cpus: '0.5', pids: 60}}}", def, 64 << 20, 64 << 20, 60, 0.5},
 		{"deploy: {resources: {limits: {cpus: '0.5'}}}", def, 1 << 30, 1 << 30, 100, 0.5},
 		{"mem_reservation: 4g", fumehood.Limits{}, 4 << 30, 4 << 30, fumehood.DefaultPIDs, 0},

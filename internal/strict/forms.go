@@ -23,12 +23,27 @@ var common = map[string]Form{
 	"runtime":   {Wanted: "the name of a container runtime such as runsc", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
 	"user":      {Wanted: `a user such as "1000:1000" or nobody`, Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)},
 	"duration":  {Wanted: "a duration such as 90s or 10m, or none", Pattern: regexp.MustCompile(`^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^none$`), Parse: parseDuration},
-	"size":      {Wanted: "a size such as 512MiB or 2g, or none", Pattern: sizeRE, Parse: parseSize, Schema: sizeSchema},
+	"memory":    atLeast("a size from 6MiB on such as 512MiB or 2g, or none", sizeRE, parseSize, fumehood.MinMemory),
+	"disk":      atLeast("a size from 1MiB on such as 512MiB or 2g, or none", sizeRE, parseSize, fumehood.MinDisk),
+	"pids":      atLeast("a whole number from 48 on, or none", noneRE, orNone(whole(math.MaxInt64)), fumehood.MinPIDs),
 	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(sizePattern), Parse: parseSize, Schema: sizeSchema},
 	"cores":     {Wanted: "a number above 0, or none", Pattern: noneRE, Parse: orNone(above0), Schema: map[string]any{"type": []string{"string", "number"}, "exclusiveMinimum": 0}},
-	"count":     {Wanted: "a whole number above 0, or none", Pattern: noneRE, Parse: orNone(whole(math.MaxInt64)), Schema: sizeSchema},
 	"number":    {Wanted: "a whole number above 0", Parse: whole(math.MaxInt32), Schema: map[string]any{"type": []string{"integer"}, "minimum": 1, "maximum": math.MaxInt32}},
 	"tolerance": {Wanted: "a number from 0 on", Parse: from0, Schema: map[string]any{"type": []string{"number"}, "minimum": 0}},
+}
+
+// atLeast returns the form of a limit, which is a number from least on, or none. A text with a unit is not bounded by
+// the schema.
+func atLeast(wanted string, pattern *regexp.Regexp, read func(*yaml.Node) any, least int64) Form {
+	return Form{
+		Wanted: wanted, Pattern: pattern, Schema: map[string]any{"type": []string{"string", "integer"}, "minimum": least},
+		Parse: func(n *yaml.Node) any {
+			if limit, ok := read(n).(int64); ok && limit > 0 && limit < least {
+				return nil
+			}
+			return read(n)
+		},
+	}
 }
 
 const sizePattern = `^([0-9]+(\.[0-9]*)?|\.[0-9]+) ?([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`

@@ -25,7 +25,6 @@ import (
 	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/guestbin"
-	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/internal/sweep"
@@ -343,11 +342,6 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
 	if err := spec.Validate(); err != nil {
 		return err
-	}
-	if p.opts.Transport == TransportGuest {
-		if err := guests.CheckLimits(spec); err != nil {
-			return err
-		}
 	}
 	switch spec.Network.Mode {
 	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:

@@ -75,9 +75,9 @@ func TestConnection_user(t *testing.T) {
 func TestLimits_pidsTooLow(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 47}})
+	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: fumehood.MinPIDs - 1}})
 	conformance.WantError(t, err, fumehood.ErrConfig)
-	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 48}})
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: fumehood.MinPIDs}})
 	if got := sh(t, sb, "echo ok"); got != "ok" {
 		t.Errorf("got %q", got)
 	}

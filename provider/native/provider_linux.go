@@ -16,7 +16,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
@@ -194,7 +193,7 @@ func (p *Provider) begin(ctx context.Context) (_ context.Context, ended func(), 
 }
 
 func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
-	if err := cmp.Or(p.supported(spec), guests.CheckLimits(spec)); err != nil {
+	if err := p.supported(spec); err != nil {
 		return nil, err
 	}
 	s, sb, err := provider.Start(ctx, spec, p.start)
@@ -273,7 +272,7 @@ func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, mounts []set
 	for i := range units {
 		u := &units[i]
 		if err == nil {
-			err = cmp.Or(p.supported(u.spec), guests.CheckLimits(u.spec))
+			err = p.supported(u.spec)
 		}
 		if err == nil {
 			u.mounts, err = p.checkMounts(u.spec)
