@@ -82,6 +82,23 @@ func inspect(t *testing.T, name string) (c container, there bool) {
 	return c, engine(t, http.MethodGet, "/containers/"+name+"/json", &c) == http.StatusOK
 }
 
+// The workspace and copies of its parts are the session's own. Other writable mounts are logged.
+func TestSpawn_writableMountsLogged(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	env := p.environment(t, "  extra_mounts: {data: '/data:rw'}")
+	s := p.open(t, env, session.Agent, map[string]string{"data/file": ""})
+	execute(t, spawn(t, s, session.SpawnOptions{}), sh("touch /data/new /workspace/new"))
+	if log := p.log.String(); strings.Contains(log, "can write to the host") {
+		t.Errorf("the log says %q", log)
+	}
+	other := t.TempDir()
+	spawn(t, s, session.SpawnOptions{Mounts: spec.Mounts{{Host: other, Container: "/other", Writable: true}}})
+	if log := p.log.String(); strings.Count(log, "can write to the host") != 1 || !strings.Contains(log, other) {
+		t.Errorf("the log says %q", log)
+	}
+}
+
 func TestRuntime_containerRemoved(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)

@@ -49,10 +49,12 @@ type Result struct {
 	SetupEnded bool
 
 	Outcome  fumehood.Outcome
-	ExitCode int    // as in fumehood.Result
-	Signal   int    // as in fumehood.Result
-	Reason   string // as in fumehood.Result
-	Leaked   bool   // some of its processes may still be running; see fumehood.Result
+	ExitCode int // as in fumehood.Result
+	Signal   int // as in fumehood.Result
+	// Reason is as in fumehood.Result. If Kill or Cleanup of the runtime ended the command, it is "killed by the
+	// caller" or "cleaned up by the caller".
+	Reason string
+	Leaked bool // some of its processes may still be running; see fumehood.Result
 
 	Elapsed time.Duration  // since the command was sent to the sandbox, including the setup
 	Usage   fumehood.Usage // including the setup's

@@ -61,7 +61,7 @@ func (h helper) with(ctx context.Context, f func(fumehood.Service) error) error 
 	}
 	sb, err := h.provider.Start(ctx, fumehood.Spec{
 		Image: h.image, User: "0:0", Dir: "/",
-		Mounts: []fumehood.Mount{{Host: h.folder, Container: helperDir, Writable: true}},
+		Mounts: []fumehood.Mount{{Host: h.folder, Container: helperDir, Writable: true, Workspace: true}},
 	})
 	if err != nil {
 		return err

@@ -19,7 +19,8 @@ import (
 const mountsDir = "mounts"
 
 // copyMounts replaces mounts of parts of the workspace by mounts of copies. A mount of the workspace itself is
-// kept. A process in the workspace can place a link there at any time, also between a check of the path and the
+// kept. Both are marked as the session's own, so that no provider logs them as weaker isolation. A process in the
+// workspace can place a link there at any time, also between a check of the path and the
 // Engine's mount. No container can access the parent folders of the copies.
 //
 // It returns the folder of all copies, relative to the session's folder, or "" if there are none. It returns the
@@ -33,6 +34,7 @@ func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumeh
 		if names[i] != "" {
 			copies = path.Join(mountsDir, runtime)
 		}
+		mounts[i].Workspace = names[i] != "" || s.isWorkspace(m.Host) // the session's own files, made to be written
 	}
 	if copies == "" {
 		return "", nil
@@ -57,6 +59,9 @@ func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumeh
 		return nil
 	})
 }
+
+// isWorkspace reports whether a mount's host path is that of the workspace itself.
+func (s *Session) isWorkspace(file string) bool { return filepath.Clean(file) == s.Workspace() }
 
 // inWorkspace returns the path of a file in the workspace, relative to it and with slashes. For the workspace
 // itself and for files outside it returns "".

@@ -42,11 +42,24 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 				return
 			}
 			for _, e := range told(ev) {
+				r.nameEnd(e.Result)
 				if !yield(e, nil) {
 					return
 				}
 			}
 		}
+	}
+}
+
+// nameEnd sets the reason of a command that ended because the caller killed or cleaned up the runtime. Nil has none.
+func (r *Runtime) nameEnd(res *Result) {
+	if res == nil || res.Outcome != fumehood.Lost && (res.Outcome != fumehood.Signaled || res.Reason != "") {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended != "" {
+		res.Reason = r.ended + " by the caller"
 	}
 }
 

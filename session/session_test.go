@@ -470,6 +470,9 @@ func TestRuntime_ended(t *testing.T) {
 				if res != nil && res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled {
 					t.Errorf("%s: the running command: got %+v", name, res)
 				}
+				if want := name + " by the caller"; err == nil && (res == nil || res.Reason != want) {
+					t.Errorf("%s: the running command: wanted the reason %q, got %+v", name, want, res)
+				}
 				ended <- err
 			}()
 			<-running
