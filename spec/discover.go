@@ -24,7 +24,7 @@ const (
 	FoundCompose     Kind = "compose"     // a Compose project
 	FoundDockerfile  Kind = "dockerfile"  // a Dockerfile
 	FoundEnvironment Kind = "environment" // an environment spec, for Load
-	FoundNothing     Kind = "nothing"     // no path was given: use the provider's default image
+	FoundNothing     Kind = "nothing"     // for callers without a path: the provider's default image; Discover never returns it
 )
 
 // Found is the description of a sandbox at a path.
@@ -48,11 +48,17 @@ const dockerfileName = "Dockerfile"
 // Discover finds the file that describes a sandbox. In a folder, that is a Compose project with its override;
 // else a Dockerfile (or the only NAME.Dockerfile or Dockerfile.NAME); else an environment spec (environment.yaml
 // or env.yaml). A folder without any of them is an error. A file is a Dockerfile if it has such a name. Otherwise its
-// content decides: a Compose file has services, an environment spec a type.
+// content decides: a Compose file has services, an environment spec a type. An empty path is an error; "." is the current
+// folder.
 //
 // Files found in a folder must be in that folder, with symbolic links resolved, or in allowRead, which lists
 // other files and folders. Discover only reads. Its errors are fumehood.ErrFile.
 func Discover(path string, allowRead ...string) (Found, error) {
+	if path == "" {
+		return Found{}, &fumehood.Error{
+			Op: "discover", Class: fumehood.ErrFile, Err: errors.New("the path is empty"), Hint: `name a file or folder; "." is the current one`,
+		}
+	}
 	found, err := hostpath.InTime(path, func() (Found, error) { return discover(path, allowRead) })
 	if err != nil {
 		var known *fumehood.Error

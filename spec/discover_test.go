@@ -125,6 +125,19 @@ limits: {memory: 64MiB}
 	}
 }
 
+func TestDiscover_emptyPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("Dockerfile", []byte("FROM scratch\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Discover(""); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "the path is empty") {
+		t.Errorf("got %+v, %v", found, err)
+	}
+	if found, err := Discover("."); err != nil || found.Kind != FoundDockerfile {
+		t.Errorf("the current folder: got %+v, %v", found, err)
+	}
+}
+
 // A folder may come from a third party. The names of its files must not make Discover follow links out of it.
 func TestDiscover_links(t *testing.T) {
 	t.Parallel()

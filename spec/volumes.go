@@ -188,9 +188,13 @@ func (e *Environment) checkMounts(workspace string, volumes []Volume, notes *[]s
 		case e.AllowUnsafe:
 			*notes = append(*notes, fmt.Sprintf("the mount of %s is not safe, but allowed: %s", v.Host, why))
 		default:
+			hint := "mount another path, or allow it (--allow-unsafe)"
+			if !v.Writable && hostpath.Unsafe(v.Host, false) == "" {
+				hint = "mount another path, or allow it (--allow-read)"
+			}
 			errs = append(errs, &fumehood.Error{
 				Op: "merge mounts", Class: fumehood.ErrFile, Err: fmt.Errorf("%s: the mount of %s to %s is not safe: %s", v.Origin, v.Host, v.Container, why),
-				Hint: "mount another path, or allow it (--allow-unsafe, or --allow-read if it is read-only)",
+				Hint: hint,
 			})
 		}
 	}

@@ -71,7 +71,7 @@ func (c *checking) err() error {
 	e := &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: errors.Join(errs...)}
 	switch {
 	case c.unsafely && c.outsides:
-		e.Hint = "remove what breaks the isolation, or allow it (--allow-read for paths that are only read, else --allow-unsafe)"
+		e.Hint = "remove what breaks the isolation, or allow it (--allow-read for what is only outside of the project's folder, else --allow-unsafe)"
 	case c.unsafely:
 		e.Hint = "remove what breaks the isolation, or allow it (--allow-unsafe)"
 	case c.outsides:
