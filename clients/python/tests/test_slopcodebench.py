@@ -36,6 +36,7 @@ from slop_code.execution.protocols import ExecRuntime  # noqa: E402
 from slop_code.execution.runtime import RuntimeResult, SolutionRuntimeError  # noqa: E402
 
 from fumehood import slopcodebench  # noqa: E402
+from fumehood._framework import importing  # noqa: E402
 from fumehood.slopcodebench import FumehoodEnvironmentSpec, FumehoodExecRuntime, FumehoodStreamingRuntime  # noqa: E402
 
 # An environment file with the keys that SlopCodeBench documents. Files in JSON are YAML.
@@ -125,12 +126,27 @@ class TestRegister(unittest.TestCase):
             ("", False, "fumehood.slopcodebench: slop-code-bench is not installed: it is at github.com/SprocketLab"),
         ]:
             source = (
-                f"import sys; {before or 'pass'}\ntry: import fumehood.slopcodebench\nexcept ImportError as e: print(e)"
+                "import fumehood, sys; sys.version_info = max(sys.version_info, (3, 12))\n"  # SlopCodeBench's oldest
+                f"{before or 'pass'}\ntry: import fumehood.slopcodebench\nexcept ImportError as e: print(e)"
             )
             paths = [str(STUBS), *sys.path] if stubs else [path for path in sys.path if path != str(STUBS)]
             env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
             done = subprocess.run(python("-c", source), env=env, capture_output=True, text=True, check=True)
             self.assertTrue(done.stdout.startswith(want), done.stdout)
+
+    def test_python(self) -> None:
+        for version, error, want in [
+            ((3, 11, 7), SyntaxError("of Python 3.12"), "x needs Python 3.12 or newer, and this is Python 3.11"),
+            ((3, 9, 1), ModuleNotFoundError("x"), "x needs Python 3.12 or newer, and this is Python 3.9"),
+            ((3, 12, 0), ModuleNotFoundError("x"), "x is not installed: it is elsewhere"),
+        ]:
+            with (
+                self.subTest(version),
+                mock.patch.object(sys, "version_info", version),
+                self.assertRaisesRegex(ImportError, f"^fumehood.a: {want}$"),
+                importing("a", "x", "it is elsewhere", python=(3, 12)),
+            ):
+                raise error
 
 
 @needs_server

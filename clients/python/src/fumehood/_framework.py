@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from inspect import signature
@@ -10,14 +11,24 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def importing(adapter: str, distribution: str, source: str = "") -> Iterator[None]:
+def importing(
+    adapter: str, distribution: str, source: str = "", *, python: tuple[int, int] = (3, 10)
+) -> Iterator[None]:
     """Explain an ImportError of an adapter, by the framework's distribution and its version.
 
-    source is where a framework comes from that is not installed from the package index.
+    - source: where a framework comes from that is not installed from the package index.
+    - python: the framework's oldest version of Python. An older one may reject the framework's syntax.
     """
     try:
         yield
-    except ImportError as e:
+    except (ImportError, SyntaxError) as e:
+        if sys.version_info < python:
+            need, have = (".".join(map(str, v[:2])) for v in (python, sys.version_info))
+            raise ImportError(
+                f"fumehood.{adapter}: {distribution} needs Python {need} or newer, and this is Python {have}"
+            ) from e
+        if isinstance(e, SyntaxError):
+            raise
         extra, version = adapter.replace("_", "-"), ""
         with contextlib.suppress(metadata.PackageNotFoundError):
             version = f" {metadata.version(distribution)}"

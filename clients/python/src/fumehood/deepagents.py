@@ -11,7 +11,7 @@ from typing import Any
 from . import FumehoodError, NotStartedError, Result, Sandbox, UnavailableError
 from ._framework import expect, importing
 
-with importing("deepagents", "deepagents"):
+with importing("deepagents", "deepagents", python=(3, 11)):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
     from deepagents.backends.sandbox import BaseSandbox
 

@@ -27,7 +27,7 @@ from .session import ExecuteOptions, Session, SessionChunk, SessionEnd, SessionR
 _WITH = ["static_assets", "ports", "mounts", "env_vars", "setup_command"]
 _ONLY_KEYWORDS = ["is_evaluation", "disable_setup", "runtime_kwargs"]
 
-with importing("slopcodebench", "slop-code-bench", "it is at github.com/SprocketLab/slop-code-bench"):
+with importing("slopcodebench", "slop-code-bench", "it is at github.com/SprocketLab/slop-code-bench", python=(3, 12)):
     from slop_code.execution.assets import ResolvedStaticAsset
     from slop_code.execution.docker_runtime import DockerEnvironmentSpec
     from slop_code.execution.protocols import ExecRuntime, StreamingRuntime

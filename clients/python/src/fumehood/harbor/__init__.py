@@ -2,7 +2,7 @@
 
 from .._framework import expect, importing
 
-with importing("harbor", "harbor"):
+with importing("harbor", "harbor", python=(3, 12)):
     from harbor.environments.base import BaseEnvironment
 
     for name, parameters in {
