@@ -55,14 +55,16 @@ type Text struct {
 	Numbers *Numbers `yaml:"numbers"`
 }
 
-// Numbers is a text of words, separated by white space. Words that are numbers are compared as numbers: a number
-// is right if it is within either tolerance. Other words are compared as text.
+// Numbers is a text of words, separated by white space. Words that are decimal numbers, such as -1.5e3, are compared as
+// numbers, exactly and without rounding: a number is right if its difference is at most one of the two tolerances. Other
+// words are compared as text, also nan, inf, and numbers whose exponent takes more than 32 bits.
 type Numbers struct {
 	// Text is the expected text.
 	Text string `yaml:"text" form:"some" required:"true"`
-	// Absolute is the allowed absolute difference of a number.
+	// Absolute is the largest accepted difference of a number. It counts as the shortest decimal number that rounds to
+	// the float64: 0.1 is exactly a tenth.
 	Absolute float64 `yaml:"absolute" form:"tolerance"`
-	// Relative is the allowed difference of a number, relative to the absolute value of the expected number.
+	// Relative is the largest accepted difference of a number, divided by the absolute value of the expected number.
 	Relative float64 `yaml:"relative" form:"tolerance"`
 }
 

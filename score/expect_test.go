@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/big"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +85,21 @@ func TestExpect_Check(t *testing.T) {
 		"numbers, NaN":                  {numbers("1", 1e300, 0), exited(0, "NaN", ""), "NaN"},
 		"numbers, infinity":             {numbers("1", 1e300, 0), exited(0, "inf", ""), "inf"},
 		"numbers, beyond a float64":     {numbers("1", 1e300, 0), exited(0, "1e999", ""), "1e999"},
+		"numbers, one more":             {numbers("123456789012345678", 0, 0), exited(0, "123456789012345679", ""), "as word 1"},
+		"numbers, half of one more":     {numbers("9007199254740992", 0.5, 0), exited(0, "9007199254740993", ""), "as word 1"},
+		"numbers, long fractions":       {numbers("10000000000000000.9", 0.1, 0), exited(0, "10000000000000000.4", ""), "as word 1"},
+		"numbers, tiny":                 {numbers("5e-400", 0, 0.1), exited(0, "1e-400", ""), "as word 1"},
+		"numbers, tiny and near":        {numbers("5e-400", 0, 0.1), exited(0, "4.5e-400", ""), ""},
+		"numbers, the absolute bound":   {numbers("0.1 -0.1", 1e-6, 0), exited(0, "0.100001 -0.100001", ""), ""},
+		"numbers, above the bound":      {numbers("0.1", 1e-6, 0), exited(0, "0.10000100000000000000000000001", ""), "as word 1"},
+		"numbers, the relative bound":   {numbers("331997010.5", 0, 1e-6), exited(0, "331997342.4970105", ""), ""},
+		"numbers, of the expected one":  {numbers("100", 0, 0.1), exited(0, "110.00001", ""), "as word 1"},
+		"numbers, beyond, equal":        {numbers("1e999999999", 0, 0), exited(0, "10e999999998", ""), ""},
+		"numbers, beyond, near":         {numbers("1e999999999", 0, 0.01), exited(0, "1.01e999999999", ""), ""},
+		"numbers, beyond, off":          {numbers("1e999999999", 0, 0.01), exited(0, "1.010001e999999999", ""), "as word 1"},
+		"numbers, beyond and 1":         {numbers("1", 0, 0.01), exited(0, "1e-999999999", ""), "as word 1"},
+		"numbers, exponents as text":    {numbers("1e99999999999 1", 1, 1), exited(0, "1e99999999999 1e-99999999999", ""), "as word 2"},
+		"numbers, other forms":          {numbers("5 .5 +5 5. -0", 0, 0), exited(0, "+5. 0.50 5e0 0.05E+2 0", ""), ""},
 		"numbers, hexadecimal":          {numbers("16", 0, 0), exited(0, "0x10", ""), "0x10"},
 		"bytes, not UTF-8":              {stdout(Text{Exact: new("\xff")}), exited(0, "\xff", ""), ""},
 		"JSON, not UTF-8":               {stdout(Text{JSON: json.RawMessage(`"\ufffd"`)}), exited(0, "\"\xff\"", ""), "it is not UTF-8"},
@@ -101,6 +119,49 @@ func TestExpect_Check(t *testing.T) {
 				t.Errorf("got %q, %v", said, err)
 			}
 		})
+	}
+}
+
+// Numbers of a hostile program cost as little as their text.
+func TestNumbers_hostile(t *testing.T) {
+	long := strings.Repeat("7", 1<<20)
+	n := &Numbers{Text: long + " " + long, Absolute: 0.123456789012345, Relative: 1.23456789012345e-7}
+	began := time.Now()
+	for _, got := range []string{long + " " + long + ".000001", "1e2000000000 1e-2000000000", long + " 0." + long + "e1048576"} {
+		n.check(got)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestNumbers_random(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	random := func() string {
+		text := strconv.Itoa(r.IntN(2000) - 1000)
+		if r.IntN(2) == 0 {
+			text += "." + strconv.Itoa(r.IntN(100))
+		}
+		return text + "e" + strconv.Itoa(r.IntN(7)-3)
+	}
+	rat := func(text string) *big.Rat { x, _ := new(big.Rat).SetString(text); return x }
+	agree := 0
+	for range 20_000 {
+		want, got := random(), random()
+		absolute, relative := float64(r.IntN(1000))/1000, float64(r.IntN(3000))/1000
+		difference := new(big.Rat).Abs(new(big.Rat).Sub(rat(want), rat(got)))
+		a := rat(strconv.FormatFloat(absolute, 'e', -1, 64))
+		b := new(big.Rat).Mul(rat(strconv.FormatFloat(relative, 'e', -1, 64)), new(big.Rat).Abs(rat(want)))
+		right := difference.Cmp(a) <= 0 || difference.Cmp(b) <= 0
+		if right {
+			agree++
+		}
+		if n := (&Numbers{Absolute: absolute, Relative: relative}); n.same(want, got) != right {
+			t.Fatalf("%s for %s with %v and %v: got %v", got, want, absolute, relative, !right)
+		}
+	}
+	if agree == 0 || agree == 20_000 {
+		t.Errorf("%d of 20,000 agree", agree)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -102,7 +101,7 @@ func differAt(got, want any, at string) (string, bool) {
 	switch w := want.(type) {
 	case json.Number:
 		g, ok := got.(json.Number)
-		return at, !ok || canonical(g) != canonical(w)
+		return at, !ok || !sameNumber(g.String(), w.String())
 	case []any:
 		g, ok := got.([]any)
 		if !ok || len(g) != len(w) {
@@ -131,33 +130,4 @@ func differAt(got, want any, at string) (string, bool) {
 		return "", false
 	}
 	return at, got != want
-}
-
-// decimal is a number: its digits, without zeros at either end, times ten to the power of exponent.
-type decimal struct {
-	negative bool
-	digits   string
-	exponent int64
-}
-
-// canonical returns the same value for all notations of a number, however large. It does not compute the number.
-func canonical(n json.Number) any {
-	text, exponentText, _ := strings.Cut(strings.ToLower(n.String()), "e")
-	var exponent int64
-	if exponentText != "" {
-		var err error
-		if exponent, err = strconv.ParseInt(exponentText, 10, 32); err != nil {
-			return n // out of range: compared as written
-		}
-	}
-	text, negative := strings.CutPrefix(text, "-")
-	whole, fraction, _ := strings.Cut(text, ".")
-	digits := strings.TrimLeft(whole+fraction, "0")
-	exponent -= int64(len(fraction))
-	short := strings.TrimRight(digits, "0")
-	exponent += int64(len(digits) - len(short))
-	if short == "" {
-		return decimal{}
-	}
-	return decimal{negative, short, exponent}
 }

@@ -85,10 +85,11 @@ func from0to1(v any) (float64, error) {
 		return 0, errors.New("it is not a number")
 	}
 	f, err := n.Float64()
-	if err != nil || !(f >= 0 && f <= 1) {
+	exact, _ := parseDecimal(n.String())
+	if err != nil || !(f >= 0 && f <= 1) || exact.negative { // a negative number may be rounded to 0
 		return 0, fmt.Errorf("%s is not from 0 to 1", quote(n.String()))
 	}
-	if f == 1 && canonical(n) != canonical("1") { // rounded up
+	if f == 1 && exact != (decimal{digits: "1"}) { // rounded
 		return 0, fmt.Errorf("%s is too close to 1 to be distinguished from it", quote(n.String()))
 	}
 	return f + 0, nil // converts -0 to 0

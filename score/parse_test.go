@@ -39,6 +39,7 @@ func TestParse_invalid(t *testing.T) {
 		"2":                          "not from 0 to 1",
 		"-0.1":                       "not from 0 to 1",
 		"1e999":                      "not from 0 to 1",
+		"-1e-400":                    "not from 0 to 1",
 		"0.99999999999999999999":     "too close to 1",
 		"NaN":                        "not JSON",
 		"true":                       "not a number",

@@ -109,9 +109,6 @@ func quote[T []byte | string](text T) string {
 	return strconv.Quote(string(text))
 }
 
-// number matches the accepted numbers. Other forms that Go parses, such as 0x1p4 and infinity, are excluded.
-var number = regexp.MustCompile(`^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
-
 // check returns what is wrong with a text of words, or "".
 func (n *Numbers) check(got string) string {
 	want, have := strings.Fields(n.Text), strings.Fields(got)
@@ -130,13 +127,10 @@ func (n *Numbers) same(want, have string) bool {
 	if want == have {
 		return true
 	}
-	if !number.MatchString(want) || !number.MatchString(have) {
+	a, okA := parseDecimal(want)
+	b, okB := parseDecimal(have)
+	if !okA || !okB {
 		return false
 	}
-	a, errA := strconv.ParseFloat(want, 64)
-	b, errB := strconv.ParseFloat(have, 64)
-	if errA != nil || errB != nil { // out of range for a float64
-		return false
-	}
-	return math.Abs(a-b) <= max(n.Absolute, n.Relative*math.Abs(a))
+	return agrees(a, b, n.Absolute, n.Relative)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -131,7 +132,24 @@ func readJSON(d *strict.Decoder, n *yaml.Node, path string) any {
 	return nil
 }
 
-// jsonOf converts a value of YAML to JSON. Numbers are kept as they are written, if that is valid in JSON.
+// numberOf returns a decimal number of YAML, such as +1_000 or .5, as JSON would write it. Other texts stay invalid in
+// JSON: hexadecimal numbers, and infinity.
+func numberOf(text string) string {
+	text, negative := strings.CutPrefix(strings.TrimPrefix(strings.ReplaceAll(text, "_", ""), "+"), "-")
+	whole, fraction, point := strings.Cut(text, ".")
+	if point {
+		text = cmp.Or(whole, "0") + "." + fraction
+		if fraction == "" || fraction[0] < '0' || fraction[0] > '9' { // 1. and 1.e5
+			text = cmp.Or(whole, "0") + ".0" + fraction
+		}
+	}
+	if negative {
+		text = "-" + text
+	}
+	return text
+}
+
+// jsonOf converts a value of YAML to JSON. Decimal numbers keep all their digits.
 func jsonOf(n *yaml.Node, left *int) (any, error) {
 	n = strict.Target(n)
 	if *left--; *left < 0 {
@@ -169,8 +187,10 @@ func jsonOf(n *yaml.Node, left *int) (any, error) {
 	if strict.IsText(n) {
 		return n.Value, nil
 	}
-	if json.Valid([]byte(n.Value)) && (n.Tag == "!!int" || n.Tag == "!!float") {
-		return json.Number(n.Value), nil
+	if n.Tag == "!!int" || n.Tag == "!!float" {
+		if text := numberOf(n.Value); json.Valid([]byte(text)) {
+			return json.Number(text), nil
+		}
 	}
 	var v any
 	if err := n.Decode(&v); err != nil {

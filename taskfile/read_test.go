@@ -68,7 +68,7 @@ samples:
         expect:
           exit_code: [3, 4]
           outcome: exited
-          stdout: {exact: "", trimmed: "", contains: [a, b], regexp: ^x, json: {b: [1.50, null, true], a: x}, numbers: {text: "1 2", absolute: 0.1, relative: 1e-3}}
+          stdout: {exact: "", trimmed: "", contains: [a, b], regexp: ^x, json: {b: [1.50, null, true, +1_0, -.12345678901234567890, 2.e3], a: x}, numbers: {text: "1 2", absolute: 0.1, relative: 1e-3}}
           stderr: {contains: one}
           files: {out: {absent: true}, "web:/out": {exact: z}}
       - command: "true"
@@ -137,7 +137,7 @@ func TestRead_everyKey(t *testing.T) {
 			Step: Step{Name: "2", Command: Args{"sh", "-c", "exit 3"}, Timeout: time.Second, Expect: &score.Expect{
 				ExitCode: []int{3, 4}, Outcome: fumehood.Exited,
 				Stdout: &score.Text{
-					Exact: new(""), Trimmed: new(""), Contains: []string{"a", "b"}, Regexp: "^x", JSON: json.RawMessage(`{"a":"x","b":[1.50,null,true]}`),
+					Exact: new(""), Trimmed: new(""), Contains: []string{"a", "b"}, Regexp: "^x", JSON: json.RawMessage(`{"a":"x","b":[1.50,null,true,10,-0.12345678901234567890,2.0e3]}`),
 					Numbers: &score.Numbers{Text: "1 2", Absolute: 0.1, Relative: 1e-3},
 				},
 				Stderr: &score.Text{Contains: []string{"one"}},
@@ -377,7 +377,9 @@ func TestRead_problems(t *testing.T) {
 		"a regexp":           {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {regexp: '('}}")}, []string{`task.yaml:3: sample "x"`, "missing closing )"}},
 		"an exit code":       {map[string]string{"task.yaml": sample("command: [a]\nexpect: {exit_code: 256}")}, []string{"wanted an exit code from 0 to 255"}},
 		"an outcome":         {map[string]string{"task.yaml": sample("command: [a]\nexpect: {outcome: lost}")}, []string{"wanted exited, signaled, timed-out or out-of-memory"}},
-		"a tolerance":        {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {numbers: {text: x, absolute: -1}}}")}, []string{"wanted a number from 0 on, found -1"}},
+		"a tolerance":        {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {numbers: {text: x, absolute: -1}}}")}, []string{"wanted a number from 0 on, of at most 15 digits, found -1"}},
+		"a long tolerance":   {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {numbers: {text: x, absolute: 9007199254740993}}}")}, []string{"of at most 15 digits, found 9007199254740993"}},
+		"a tiny tolerance":   {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {numbers: {text: x, relative: 1e-400}}}")}, []string{"of at most 15 digits, found 1e-400"}},
 		"a JSON key twice":   {map[string]string{"task.yaml": sample("command: [a]\nexpect: {stdout: {json: {a: 1, a: 2}}}")}, []string{`found the key "a" twice`}},
 		"a score":            {map[string]string{"task.yaml": sample("command: [a]\ngrader: {command: [g], score: text}")}, []string{"wanted json or exit_code"}},
 		"expect and grader":  {map[string]string{"task.yaml": sample("command: [a]\nexpect: {}\ngrader: {command: [g]}")}, []string{"expectations and a grader"}},

@@ -29,7 +29,7 @@ var common = map[string]Form{
 	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(sizePattern), Parse: parseSize, Schema: sizeSchema},
 	"cores":     {Wanted: "a number above 0, or none", Pattern: noneRE, Parse: orNone(above0), Schema: map[string]any{"type": []string{"string", "number"}, "exclusiveMinimum": 0}},
 	"number":    {Wanted: "a whole number above 0", Parse: whole(math.MaxInt32), Schema: map[string]any{"type": []string{"integer"}, "minimum": 1, "maximum": math.MaxInt32}},
-	"tolerance": {Wanted: "a number from 0 on", Parse: from0, Schema: map[string]any{"type": []string{"number"}, "minimum": 0}},
+	"tolerance": {Wanted: "a number from 0 on, of at most 15 digits", Parse: tolerance, Schema: map[string]any{"type": []string{"number"}, "minimum": 0}},
 }
 
 // atLeast returns the form of a limit, which is a number from least on, or none. A text with a unit is not bounded by
@@ -116,6 +116,22 @@ func whole(most int64) func(*yaml.Node) any {
 func from0(n *yaml.Node) any {
 	var x float64
 	if n.Tag != "!!int" && n.Tag != "!!float" || n.Decode(&x) != nil || !(x >= 0) || math.IsInf(x, 0) {
+		return nil
+	}
+	return x
+}
+
+// tolerance reads a number from 0 on that a float64 can hold so that its shortest decimal form is the number as written.
+func tolerance(n *yaml.Node) any {
+	x := from0(n)
+	mantissa, _, _ := strings.Cut(strings.ToLower(n.Value), "e")
+	digits := strings.Trim(strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return r
+		}
+		return -1
+	}, mantissa), "0")
+	if f, ok := x.(float64); ok && (len(digits) > 15 || digits != "" && f < 1e-300) { // less precise below
 		return nil
 	}
 	return x
