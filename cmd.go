@@ -32,8 +32,8 @@ type Cmd struct {
 	Dir string
 	// Env is added to the service's environment and takes precedence over it. Values are passed byte for byte.
 	Env map[string]string
-	// User is "name", "uid", "name:group" or "uid:gid", resolved in the service. Empty means the service's user, or
-	// the user given to Service.As.
+	// User is "name", "uid", "name:group" or "uid:gid", resolved in the service. A number is an id, never a name, and at
+	// most 2147483647. Empty means the service's user, or the user given to Service.As.
 	User string
 
 	// Stdin is read to its end and passed to the command. Nil means an empty standard input. If the command ends

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 func (s *service) As(user string) fumehood.Service {
@@ -341,6 +342,9 @@ func (s *service) gate(op, path string, said ...string) (string, error) {
 		if strings.ContainsRune(text, 0) {
 			return "", bad("%q contains a NUL byte", text)
 		}
+	}
+	if err := files.CheckIDs(s.user); err != nil {
+		return "", &fumehood.Error{Op: op, Service: s.info.Name, Path: path, Class: fumehood.ErrUserNotFound, Err: err}
 	}
 	return s.abs(path), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/ring"
 )
 
@@ -75,6 +76,9 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 	cmd.ViaEngine = cmd.ViaEngine || s.direct
 	if err := cmd.Validate(); err != nil {
 		return nil, cmd, classify(ctx, err, op, s.info.Name, "")
+	}
+	if err := files.CheckIDs(cmd.User); err != nil {
+		return nil, cmd, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUserNotFound, Err: err}
 	}
 	if ctx.Err() != nil {
 		return nil, cmd, canceled(ctx, op, s.info.Name)

@@ -1,14 +1,12 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 
-	"github.com/moby/sys/user"
-
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 // FileOwner is the owner of new files.
@@ -31,11 +29,11 @@ func (c *Client) FileOwner(ctx context.Context, container, spec string) (FileOwn
 	if err != nil {
 		return FileOwner{}, err
 	}
-	u, err := user.GetExecUser(spec, nil, bytes.NewReader(passwd), bytes.NewReader(group))
+	u, err := files.FindUser(spec, passwd, group)
 	if err != nil {
 		return FileOwner{}, &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: err}
 	}
-	return FileOwner{u.Uid, u.Gid}, nil
+	return FileOwner{u.UID, u.GID}, nil
 }
 
 // small reads a file of the container. A missing file is empty.

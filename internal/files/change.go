@@ -78,7 +78,7 @@ func Remove(path string, all bool) error {
 // below it too. It follows no link, even if a link replaces a directory meanwhile.
 func Chown(path string, uid, gid int, all bool) error {
 	if !all {
-		return os.Lchown(path, uid, gid)
+		return ownerError(os.Lchown(path, uid, gid), uid, gid)
 	}
 	return Walk(path, -1, func(e Entry) error {
 		if e.Err == nil {
@@ -90,6 +90,14 @@ func Chown(path string, uid, gid int, all bool) error {
 		}
 		return e.Err
 	})
+}
+
+// ownerError returns the error of a change of an owner. If the user namespace lacks one of the ids, that is ErrNoUser.
+func ownerError(err error, uid, gid int) error {
+	if errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("%w: an id of %d:%d is missing in the user namespace", ErrNoUser, uid, gid)
+	}
+	return err
 }
 
 // Cause returns an error of package os without its path, which the caller knows.

@@ -7,47 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
 )
-
-func TestOwner(t *testing.T) {
-	dir := t.TempDir()
-	passwd, groups := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
-	write(t, passwd, "# a comment\nroot:x:0:0:root:/root:/bin/sh\n\nbroken:x\nalice:x:1000:100:::\n7:x:2000:200:::\nhuge:x:99999999999:1:::\n:x:3:3:::\n")
-	write(t, groups, "root:x:0:\nstaff:x:50:alice,7\n50000:x:51:\n")
-	for spec, want := range map[string][2]int{
-		"root": {0, 0}, "alice": {1000, 100}, "1000": {1000, 100}, "4321": {4321, 0}, "7": {2000, 200},
-		"alice:staff": {1000, 50}, "alice:50": {1000, 50}, "4321:8765": {4321, 8765}, "0:50000": {0, 51},
-	} {
-		if uid, gid, err := owner(spec, passwd, groups); err != nil || uid != want[0] || gid != want[1] {
-			t.Errorf("%s is %d:%d, %v", spec, uid, gid, err)
-		}
-	}
-	for _, spec := range []string{"", ":", "bob", "alice:bob", "alice:", ":0", "-1", "0:-1", "2147483648", "huge", "broken", "#", "1e3", " 0"} {
-		if uid, gid, err := owner(spec, passwd, groups); !errors.Is(err, ErrNoUser) {
-			t.Errorf("%q is %d:%d, %v", spec, uid, gid, err)
-		}
-	}
-	write(t, passwd, "root:x:0:0:root:/root:/bin/sh\nalice:x:1000:100::/home/alice:\nbob:x:1001:100::relative:\neve:x:1002:-1:::\nzoe:x:1003:::\n")
-	write(t, groups, "root:x:0:\nstaff:x:50:alice,7\nwheel:x:51:bob,alice\nbad:x:-1:alice\n")
-	for spec, want := range map[string]User{
-		"root": {0, 0, []int{0}, "/root"}, "alice": {1000, 100, []int{100, 50, 51}, "/home/alice"}, "1000": {1000, 100, []int{100, 50, 51}, "/home/alice"},
-		"alice:staff": {1000, 50, []int{50}, "/home/alice"}, "bob": {1001, 100, []int{100, 51}, "/"}, "4321": {4321, 0, []int{0}, "/"}, "zoe": {1003, 0, []int{0}, "/"},
-	} {
-		if got, err := lookUpUser(spec, passwd, groups); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s is %+v, %v", spec, got, err)
-		}
-	}
-	if got, err := lookUpUser("eve", passwd, groups); !errors.Is(err, ErrNoUser) {
-		t.Errorf("eve is %+v, %v", got, err)
-	}
-	if uid, gid, err := owner("12:34", filepath.Join(dir, "none"), dir); err != nil || uid != 12 || gid != 34 {
-		t.Errorf("without the files: %d:%d, %v", uid, gid, err)
-	}
-}
 
 func write(t *testing.T, file, text string) {
 	t.Helper()

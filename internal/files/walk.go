@@ -82,9 +82,9 @@ func (p place) readlink() (string, error) {
 
 func (p place) lchown(uid, gid int) error {
 	if p.dir == nil {
-		return os.Lchown(p.name, uid, gid)
+		return ownerError(os.Lchown(p.name, uid, gid), uid, gid)
 	}
-	err := p.dir.Lchown(p.name, uid, gid)
+	err := ownerError(p.dir.Lchown(p.name, uid, gid), uid, gid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it was removed meanwhile
 	}

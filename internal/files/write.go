@@ -44,7 +44,7 @@ func Create(path string, opts Options) (*Writer, error) {
 		return nil, err
 	}
 	if opts.UID >= 0 || opts.GID >= 0 { // before the old content is removed: it may not be allowed
-		err = w.Chown(opts.UID, opts.GID)
+		err = ownerError(w.Chown(opts.UID, opts.GID), opts.UID, opts.GID)
 	}
 	if err == nil {
 		err = w.Truncate(0)

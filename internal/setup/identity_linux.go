@@ -2,6 +2,7 @@ package setup
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
@@ -27,6 +28,14 @@ func lookUp(user string) (identity, error) {
 		return identity{}, &failure{FaultUser, err}
 	}
 	return identity{u.UID, u.GID, u.Groups, u.Home}, nil
+}
+
+// failure returns the error of a system call that sets ids. The kernel refuses those that the user namespace lacks.
+func (i identity) failure(call string, err error) error {
+	if errors.Is(err, unix.EINVAL) {
+		return &failure{FaultUser, fmt.Errorf("user %d:%d with the groups %v: an id is missing in the user namespace", i.uid, i.gid, i.groups)}
+	}
+	return os.NewSyscallError(call, err)
 }
 
 // ConfineThread gives up, for the calling thread, what no process of a sandbox may have: capabilities beyond a set, new
@@ -94,17 +103,17 @@ func ResetThread() error {
 func (c Config) confine(who identity) error {
 	if groups, err := syscall.Getgroups(); !c.OneUser && (err != nil || len(groups)+len(who.groups) > 0) { // groups of the host may look equal
 		if err := syscall.Setgroups(who.groups); err != nil {
-			return os.NewSyscallError("setgroups", err)
+			return who.failure("setgroups", err)
 		}
 	}
 	if r, e, s := unix.Getresgid(); r != who.gid || e != who.gid || s != who.gid {
 		if err := syscall.Setresgid(who.gid, who.gid, who.gid); err != nil {
-			return os.NewSyscallError("setresgid", err)
+			return who.failure("setresgid", err)
 		}
 	}
 	if r, e, s := unix.Getresuid(); r != who.uid || e != who.uid || s != who.uid {
 		if err := syscall.Setresuid(who.uid, who.uid, who.uid); err != nil {
-			return os.NewSyscallError("setresuid", err)
+			return who.failure("setresuid", err)
 		}
 	}
 	var permitted uint64

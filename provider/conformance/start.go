@@ -59,9 +59,11 @@ var startPromises = []promise{
 		}
 	}},
 	{name: "unknown user is an error", check: func(t *testing.T, c *Case) {
-		cmd := c.Probe("append", c.Path("ran"), "x")
-		cmd.User = c.Harness.Users.Unknown
-		wantRefused(t, c, cmd, fumehood.ErrUserNotFound, fumehood.ErrNotStarted)
+		for _, user := range append(outOfRange(), c.Harness.Users.Unknown) {
+			cmd := c.Probe("append", c.Path("ran"), "x")
+			cmd.User = user
+			wantRefused(t, c, cmd, fumehood.ErrUserNotFound, fumehood.ErrNotStarted)
+		}
 	}},
 	{name: "canceled context starts nothing", check: func(t *testing.T, c *Case) {
 		ctx, cancel := context.WithCancel(t.Context())

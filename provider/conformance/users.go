@@ -125,10 +125,12 @@ var userPromises = []promise{
 		wantFileError(t, err, c.Path("tree/closed"), fumehood.ErrPermission)
 	}},
 	{name: "As with an unknown user always fails", check: func(t *testing.T, c *Case) {
+		for _, user := range append(outOfRange(), c.Harness.Users.Unknown) {
+			_, err := c.Sandbox.As(user).Stat(t.Context(), c.Dir)
+			wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
+		}
 		as, p := c.Sandbox.As(c.Harness.Users.Unknown), c.Path("file")
-		_, err := as.Stat(t.Context(), c.Dir)
-		wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
-		_, err = as.List(t.Context(), c.Dir)
+		_, err := as.List(t.Context(), c.Dir)
 		wantFileError(t, err, c.Dir, fumehood.ErrUserNotFound)
 		wantFileError(t, as.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{}), p, fumehood.ErrUserNotFound)
 		wantFileError(t, as.Mkdir(t.Context(), p, fumehood.MkdirOptions{}), p, fumehood.ErrUserNotFound)
@@ -237,6 +239,9 @@ var userPromises = []promise{
 			_, err = c.Sandbox.Stat(t.Context(), p)
 			wantFileError(t, err, p, fumehood.ErrNotFound)
 		}
+		for _, owner := range outOfRange() {
+			wantFileError(t, c.Sandbox.WriteFile(t.Context(), c.Path("file"), nil, fumehood.WriteOptions{Owner: owner}), c.Path("file"), fumehood.ErrUserNotFound)
+		}
 	}},
 	{name: "chown to an unknown owner is an error", check: func(t *testing.T, c *Case) {
 		c.Write(t, "file", "x")
@@ -247,6 +252,11 @@ var userPromises = []promise{
 			wantFileError(t, c.Sandbox.Chown(t.Context(), c.Path("file"), owner), c.Path("file"), class)
 		}
 	}},
+}
+
+// outOfRange returns numbers that are not ids. The last ones have more than 63 bits.
+func outOfRange() []string {
+	return []string{"2147483648", "0:2147483648", "9223372036854775808", "0:9223372036854775808"}
 }
 
 // other returns the other user as numeric IDs, which work without a user database.

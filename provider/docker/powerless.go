@@ -10,6 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 // In a container whose user is not root, an Engine before 24 starts root without capabilities (moby#45491, for 20.10
@@ -67,6 +68,16 @@ func (s *service) lacksAsRoot(ctx context.Context, user string) (bool, error) {
 func (s *service) execLacks(ctx context.Context) (bool, error) {
 	server, err := s.sb.p.engine.Server(ctx)
 	return err == nil && server.BuildKit && engine.VersionLess(server.Version, engine.CapableExec), err
+}
+
+// checkIDs rejects numbers that are not user or group ids, before the Engine takes them for names.
+func (s *service) checkIDs() error {
+	for _, user := range slices.Concat(s.HookUsers, []string{s.info.User}) {
+		if err := files.CheckIDs(user); err != nil {
+			return &fumehood.Error{Op: "check the user", Service: s.Name, Class: fumehood.ErrConfig, Err: err}
+		}
+	}
+	return nil
 }
 
 // checkHooks rejects post_start hooks that the Engine would run as root without root's capabilities.

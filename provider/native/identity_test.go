@@ -27,12 +27,7 @@ func TestProvider_Start_asDocker(t *testing.T) {
 		names = "python3 -c 'import os, socket; h = socket.gethostname(); " +
 			"print(socket.gethostbyname(h) == \"127.0.1.1\", socket.getfqdn() == h, os.readlink(\"/etc/mtab\"))'"
 	)
-	for name, opts := range map[string]func(t *testing.T) native.Options{
-		"root":           func(*testing.T) native.Options { return native.Options{} },
-		"user namespace": func(*testing.T) native.Options { return native.Options{UserNamespace: true} },
-		"runc":           func(t *testing.T) native.Options { return withRuntime(t, "runc") },
-		"runsc":          func(t *testing.T) native.Options { return withRuntime(t, "runsc") },
-	} {
+	for name, opts := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sb := start(t, newProvider(t, opts(t)), fumehood.Spec{Image: debian})
