@@ -38,12 +38,14 @@ check: names words guest ## run the tests that need no Docker, with the race det
 test-cheats: images guest ## run every submission of examples/cheats
 	@$(GO) test -count=1 -run '^TestExample_cheats$$' ./examples
 
-# The package with the longest tests comes first, so that it is not the last one still running.
+# The package with the longest tests comes first, so that it is not the last one still running. What the tests build
+# is built before, so that they do not wait for it. Only -race needs a C compiler.
 test: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
-test: images guest ## test everything against a Docker Engine: before a push
-	@$(GO) build ./... && $(GO) build -race ./... # otherwise tests that build programs would wait for these builds
-	@$(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 30m ./provider/docker ./...
-	@$(MAKE) --no-print-directory test-client
+test: images build ## test everything against a Docker Engine: before a push
+	@$(GO) build ./...
+	@[[ "$(TESTFLAGS)" != *-race* ]] || $(GO) build -race ./...
+	@rc=0; $(TEST) $(TESTFLAGS) -count=1 -p 2 -parallel 4 -timeout 30m ./provider/docker ./... || rc=1; \
+		scripts/python client || rc=1; exit $$rc
 
 test-native: FUMEHOOD_TIER := $(or $(FUMEHOOD_TIER),quick)
 test-native: archives build ## run the tests that need no Docker, then the demo, where Docker is not installed: as root on Linux
@@ -81,7 +83,7 @@ mutants: images guest ## apply each defect of testdata/mutants in turn; a test m
 	@GO=$(GO) scripts/mutants
 
 test-client: build images ## test the Python client with the python3 on the PATH; needs no package index
-	@FUMEHOOD_BINARY=$(CURDIR)/bin/fumehood PYTHONPATH=clients/python/src python3 -X dev -m unittest discover -q -s clients/python -t clients/python
+	@scripts/python client
 
 check-python: ## check the Python client: mypy, ruff check, ruff format
 	@scripts/python check

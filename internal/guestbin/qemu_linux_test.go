@@ -90,10 +90,7 @@ func serving(t testing.TB, program []string, options ...string) (*exec.Cmd, pipe
 // emulated starts the guest for arm64 in an emulator, and connects to it.
 func emulated(t *testing.T) *client.Guest {
 	t.Helper()
-	path, err := exec.LookPath(emulator)
-	if err != nil {
-		tier.Missing(t, tier.CI, err)
-	}
+	path := tier.Program(t, tier.CI, emulator)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -19,18 +19,14 @@ func TestRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		tier.Missing(t, tier.CI, errors.New("a network namespace takes root"))
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		tier.Missing(t, tier.CI, err)
-	}
+	tier.Program(t, tier.CI, "ip")
 	t.Parallel()
 	const inside = "FUMEHOOD_TEST_NETWORK_NAMESPACE"
 	if os.Getenv(inside) == "" {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), inside+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-			t.Errorf("%v: %s", err, out)
-		}
+		tier.Again(t, cmd)
 		return
 	}
 	for _, line := range []string{

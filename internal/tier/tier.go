@@ -8,6 +8,8 @@ package tier
 import (
 	"flag"
 	"os"
+	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -89,4 +91,27 @@ func Missing(t testing.TB, from Tier, err error) {
 		t.Fatal(err)
 	}
 	t.Skip(err)
+}
+
+// Program returns the path of a program that only some machines have. Without it, t ends as with Missing. What runs
+// the program may be the code under test.
+func Program(t testing.TB, from Tier, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, from, err)
+	}
+	return path
+}
+
+// Again runs cmd, which runs t once more in another process with -test.v, and ends t as it ended there.
+func Again(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	switch text := string(out); {
+	case err == nil && strings.Contains(text, "--- SKIP: "+t.Name()+" ("):
+		t.Skip(text)
+	case err != nil || !strings.Contains(text, "--- PASS: "+t.Name()+" ("):
+		t.Errorf("%v: %s", err, text)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -211,10 +212,7 @@ func checkLimits(t *testing.T, s fumehood.ServiceInfo) {
 	if s.Name == "none" {
 		want = "134217728 134217728 200 0"
 	}
-	raw, err := exec.LookPath("docker")
-	if err != nil {
-		t.Skip("needs the docker command for comparison")
-	}
+	raw := tier.Program(t, tier.CI, "docker")
 	const format = "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.PidsLimit}} {{.HostConfig.NanoCpus}}"
 	out, err := exec.CommandContext(t.Context(), raw, "inspect", "-f", format, s.Container).Output()
 	if got := strings.TrimSpace(string(out)); err != nil || got != want {

@@ -20,9 +20,7 @@ func TestSandbox_CheckRoutes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		tier.Missing(t, tier.CI, errors.New("a network namespace takes root"))
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		tier.Missing(t, tier.CI, err)
-	}
+	tier.Program(t, tier.CI, "ip")
 	t.Parallel()
 	if !tier.Inside(t, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}) {
 		return

@@ -68,6 +68,9 @@ func TestPod_corpus(t *testing.T) {
 			if err := yaml.Unmarshal(content, &doc); err != nil {
 				t.Fatal(err)
 			}
+			if name == "ports-egress" {
+				needNetwork(t)
+			}
 			c := doc.Test
 			src := fumehood.Compose{Files: []string{file}, Profiles: c.Profiles, Env: c.Env, AllowUnsafe: c.AllowUnsafe}
 			for _, f := range c.Files {

@@ -30,9 +30,7 @@ import (
 func needNetwork(t *testing.T) {
 	t.Helper()
 	need(t)
-	if _, err := exec.LookPath("slirp4netns"); err != nil {
-		tier.Missing(t, tier.CI, err)
-	}
+	tier.Program(t, tier.CI, "slirp4netns")
 }
 
 var bridge = fumehood.Network{Mode: fumehood.NetworkBridge}
@@ -75,15 +73,11 @@ func inSite(t *testing.T, test func(t *testing.T)) {
 		_, _ = io.Copy(io.Discard, in) // until the host ends
 		return
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		tier.Missing(t, tier.CI, err)
-	}
+	tier.Program(t, tier.CI, "ip")
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), siteVar+"=host")
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS}
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
-		t.Errorf("%v: %s", err, out)
-	}
+	tier.Again(t, cmd)
 }
 
 // asHost starts the other machine and makes the networks.

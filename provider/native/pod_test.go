@@ -316,7 +316,7 @@ func TestPod_userNamespace(t *testing.T) {
 	podSettings(t, p)
 	openPod(t, p)
 	stopPrograms(t, p)
-	podUsers(t, p)
+	t.Run("users", func(t *testing.T) { podUsers(t, p) })
 }
 
 // podUsers checks that services share volumes as users, and the network.
@@ -358,7 +358,7 @@ func podWithoutRoot(t *testing.T, user string) {
 	openPod(t, p)
 	stopPrograms(t, p)
 	if user != "0" {
-		podUsers(t, p)
+		t.Run("users", func(t *testing.T) { podUsers(t, p) })
 		return
 	}
 	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, strings.Replace(twoWaiting, "sleep infinity}\n  other: {", "sleep infinity}\n  other: {mem_limit: 64m, ", 1))})

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -38,9 +37,7 @@ func withRuntime(t *testing.T, name string) native.Options {
 			}
 		}
 	}
-	if _, err := exec.LookPath(name); err != nil {
-		tier.Missing(t, runtimes[name], fmt.Errorf("the test needs a runtime: %w", err))
-	}
+	tier.Program(t, runtimes[name], name)
 	return native.Options{Runtime: name}
 }
 
