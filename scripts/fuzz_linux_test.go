@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 // outOfTime is the output of a target that only reaches the end of its time, as go1.26.8 may print it.
@@ -118,7 +120,7 @@ func fuzz(t *testing.T, dir, goProgram string, args ...string) (string, error) {
 
 func writeFile(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), 0o755); err != nil { //nolint:gosec // a program, in a folder of the test's own
+	if err := files.WriteProgram(name, []byte(content), 0o755); err != nil { //nolint:gosec // a program, in a folder of the test's own
 		t.Fatal(err)
 	}
 }

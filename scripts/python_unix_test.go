@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
@@ -29,7 +30,7 @@ func TestPython_notInstalled(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		if err := files.WriteProgram(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +85,7 @@ func TestPython_client(t *testing.T) {
 // script writes a script for bash.
 func script(t *testing.T, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("#!/usr/bin/env bash\n"+text+"\n"), 0o700)); err != nil { //nolint:gosec // a program
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), files.WriteProgram(path, []byte("#!/usr/bin/env bash\n"+text+"\n"), 0o700)); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
@@ -558,7 +559,7 @@ func runUnprivileged(t *testing.T, test func(t *testing.T, home string)) {
 	}
 	home, program := filepath.Join(dir, "home"), filepath.Join(dir, "program")
 	text, err := os.ReadFile(self)
-	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.Mkdir(home, 0o700), os.Chown(home, 65534, 65534), os.Chmod(socket, 0o666), os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(err, files.WriteProgram(program, text, 0o755), os.Mkdir(home, 0o700), os.Chown(home, 65534, 65534), os.Chmod(socket, 0o666), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	secret := filepath.Join(home, "secret")

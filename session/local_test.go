@@ -4,12 +4,12 @@ package session_test
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
 )
@@ -47,7 +47,7 @@ func TestExecute_shellOfSpec(t *testing.T) {
 	t.Parallel()
 	p := inLocal(t)
 	shell := filepath.Join(t.TempDir(), "shell")
-	if err := os.WriteFile(shell, []byte("#!/bin/sh\necho mine\nexec sh \"$@\"\n"), 0o755); err != nil {
+	if err := files.WriteProgram(shell, []byte("#!/bin/sh\necho mine\nexec sh \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s := p.open(t, p.environment(t, "local: {shell: "+shell+"}", `setup: {commands: ["echo setup"]}`), session.Agent, nil)

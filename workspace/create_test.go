@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 var then = time.Date(2024, 2, 3, 4, 5, 6, 0, time.UTC)
@@ -347,12 +348,12 @@ func TestCreate_unreadableFiles(t *testing.T) {
 		}
 		return
 	}
-	files := map[string]string{"a": "1", "b": "2", "secret/c": "3"}
+	content := map[string]string{"a": "1", "b": "2", "secret/c": "3"}
 	for i := range 10 {
-		files[fmt.Sprintf("t%d", i)] = ""
+		content[fmt.Sprintf("t%d", i)] = ""
 	}
-	dir := tree(t, files)
-	for name := range files {
+	dir := tree(t, content)
+	for name := range content {
 		if name != "a" && name != "secret/c" {
 			if err := os.Chmod(filepath.Join(dir, name), 0); err != nil {
 				t.Fatal(err)
@@ -364,7 +365,7 @@ func TestCreate_unreadableFiles(t *testing.T) {
 	}
 	program := filepath.Join(filepath.Dir(dir), "program")
 	self, err := os.ReadFile(os.Args[0])
-	if err := errors.Join(err, os.WriteFile(program, self, 0o755), os.Chmod(program, 0o755)); err != nil {
+	if err := errors.Join(err, files.WriteProgram(program, self, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestCreate_unreadableFiles$")

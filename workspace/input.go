@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 )
 
 // Input is a file to write into a workspace. Exactly one of Content, From and Value defines its content.
@@ -78,7 +79,9 @@ func (in Input) write(root *os.Root) error {
 		return err
 	}
 	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Chmod(in.Mode), f.Close())
+	err = errors.Join(err, f.Chmod(in.Mode), f.Close())
+	archive.AwaitForks() // the file may be a program
+	return err
 }
 
 // content opens the content to write.

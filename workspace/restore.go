@@ -58,6 +58,7 @@ func Restore(ctx context.Context, r io.Reader, dir string, opts RestoreOptions) 
 		return nil, err
 	}
 	m = u.manifest()
+	archive.AwaitForks() // files may be programs
 	return m, restoreDirs(root, m)
 }
 

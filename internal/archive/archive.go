@@ -200,6 +200,14 @@ func Unpack(r io.Reader, dest, name string, opts Options) error {
 	return unpack(r, dest, unpacker{opts: opts, name: name})
 }
 
+// AwaitForks waits until the processes that this one is starting run their own programs. Before, they have the files
+// open that this process had when they were forked. A program that is open for writing cannot be executed (ETXTBSY),
+// so what writes programs calls this after closing them. It does not wait for processes in new user namespaces.
+func AwaitForks() {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+}
+
 func unpack(r io.Reader, dest string, u unpacker) error {
 	root, err := os.OpenRoot(dest)
 	if err != nil {
@@ -211,7 +219,9 @@ func unpack(r io.Reader, dest string, u unpacker) error {
 	for {
 		head, err := tr.Next()
 		if errors.Is(err, io.EOF) {
-			return u.finish()
+			err = u.finish()
+			AwaitForks()
+			return err
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrContent, err)

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 // program puts a shell script named buildctl into $PATH, and returns a folder for it.
 func program(t *testing.T, script string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "buildctl"), []byte("#!/bin/sh\ncd "+dir+"\n"+script), 0o700); err != nil { //nolint:gosec // it is run
+	if err := files.WriteProgram(filepath.Join(dir, "buildctl"), []byte("#!/bin/sh\ncd "+dir+"\n"+script), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))

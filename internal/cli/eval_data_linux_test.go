@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood/internal/faultproxy"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 )
@@ -171,7 +172,7 @@ func as(t *testing.T, dir string, uid uint32, endpoint string) func(args ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(program, text, 0o755), os.WriteFile(filepath.Join(dir, "key"), secret, 0o600), os.Chmod(filepath.Dir(dir), 0o755)); err != nil { //nolint:gosec // to be run by others
+	if err := errors.Join(files.WriteProgram(program, text, 0o755), os.WriteFile(filepath.Join(dir, "key"), secret, 0o600), os.Chmod(filepath.Dir(dir), 0o755)); err != nil { //nolint:gosec // to be run by others
 		t.Fatal(err)
 	}
 	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

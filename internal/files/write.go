@@ -55,6 +55,34 @@ func Create(path string, opts Options) (*Writer, error) {
 	return w, nil
 }
 
+// WriteProgram writes a program, regardless of the umask, and syncs it. The file appears as a whole. Until WriteProgram
+// returns, this process starts no other: one that has not executed its own program yet would have the file open, and
+// the file could not be executed (ETXTBSY).
+func WriteProgram(path string, content []byte, mode fs.FileMode) (err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync() // so that a crash leaves no file with the name and other content
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
 // writable checks what is at path. If there is nothing, it creates missing parent directories.
 func writable(path string) error {
 	info, err := os.Stat(path)
@@ -118,6 +146,7 @@ func (w *Writer) Finish(err error) error {
 	if cerr := w.Close(); err == nil {
 		err = cerr
 	}
+	archive.AwaitForks() // the file may be a program
 	if w.place == "" {
 		return err
 	}

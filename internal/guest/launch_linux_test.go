@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -9,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
@@ -19,7 +19,7 @@ func TestLaunch_guestKilled(t *testing.T) {
 		"after reading its launch": "read -r line <&3; kill -9 $$",
 	} {
 		self := filepath.Join(t.TempDir(), "guest")
-		if err := os.WriteFile(self, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		if err := files.WriteProgram(self, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		l := launch{Program: []byte("/bin/true"), Args: [][]byte{[]byte("true")}, Rlimits: wire.Rlimits{OpenFiles: 100}}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/internal/wire/client"
 	"github.com/fumehood/fumehood/provider"
@@ -101,7 +102,7 @@ func emulated(t *testing.T) *client.Guest {
 		program: withoutSubreaper(t, unpacked(t, "arm64")),
 		script:  fmt.Appendf(nil, "#!/bin/sh\n%s='%s:%s' exec '%s' \"$0\" \"$@\"\n", launch, path, program, self),
 	} {
-		if err := os.WriteFile(name, content, 0o755); err != nil {
+		if err := files.WriteProgram(name, content, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/wire"
 )
@@ -73,7 +73,7 @@ func TestGuest_wasStopped(t *testing.T) {
 func guestProgram(t testing.TB) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "guest")
-	if err := os.WriteFile(program, unpacked(t, runtime.GOARCH), 0o700); err != nil {
+	if err := files.WriteProgram(program, unpacked(t, runtime.GOARCH), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return program

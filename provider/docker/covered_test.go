@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
@@ -129,7 +130,7 @@ func TestGuest_mountedOver(t *testing.T) {
 			image := "fumehood-test/covered:" + version
 			comp := project(t, strings.ReplaceAll("services:\n  default:\n    image: IMAGE\n    "+c.project, "IMAGE", image))
 			dir := filepath.Dir(comp.Files[0])
-			if err := os.WriteFile(filepath.Join(dir, "evil"), lies, 0o755); err != nil { //nolint:gosec // it is to be run
+			if err := files.WriteProgram(filepath.Join(dir, "evil"), lies, 0o755); err != nil { //nolint:gosec // it is to be run
 				t.Fatal(err)
 			}
 			for i := 0; i < len(c.links); i += 2 {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/ring"
 	"github.com/fumehood/fumehood/internal/wire"
@@ -77,16 +78,13 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	return c, nil
 }
 
-// install writes the guest's program. It blocks forks meanwhile. A forked child would keep the file open for writing
-// until it execs, and the guest could not be executed (ETXTBSY).
+// install writes the guest's program.
 func (p *Provider) install(ctx context.Context, file string) error {
 	program, err := p.guestProgram(ctx)
 	if err != nil {
 		return err
 	}
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(file, program, 0o700)
+	return files.WriteProgram(file, program, 0o700)
 }
 
 // guestProgram returns the guest for this architecture. It is unpacked only once.

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -107,7 +108,7 @@ func misleadMounts(t *testing.T, opts native.Options) {
 	dir := t.TempDir()
 	// The first program of a guest of another user has all rights.
 	program := "#!/bin/sh\ncp /proc/self/status /proof\n"
-	if err := os.WriteFile(filepath.Join(dir, "guest"), []byte(program), 0o755); err != nil { //nolint:gosec // it must be executable
+	if err := files.WriteProgram(filepath.Join(dir, "guest"), []byte(program), 0o755); err != nil { //nolint:gosec // it must be executable
 		t.Fatal(err)
 	}
 	var files []layerFile

@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/testimages"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
@@ -151,7 +152,7 @@ func buildProject(t *testing.T, build string, files map[string]string) fumehood.
 // What BuildKit would build in another way than a Docker Engine, or from images that are not checked, is refused.
 func TestProvider_Start_buildKitRefused(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "buildctl"), []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run
+	if err := files.WriteProgram(filepath.Join(bin, "buildctl"), []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is run
 		t.Fatal(err)
 	}
 	t.Setenv("BUILDKIT_HOST", "tcp://daemon")

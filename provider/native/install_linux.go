@@ -4,16 +4,15 @@ package native
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
-	"syscall"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/setup"
@@ -69,30 +68,9 @@ func private(dir string) error {
 const readableGuest = setup.Guest + "-readable"
 
 // write writes a program.
-func write(file string, program []byte, mode fs.FileMode) (err error) {
+func write(file string, program []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}
-	syscall.ForkLock.RLock() // a process that is forked meanwhile has the file open, which then cannot be executed
-	defer syscall.ForkLock.RUnlock()
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(program)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync() // so that a crash leaves no file with the name and other content
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return files.WriteProgram(file, program, mode)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -224,7 +225,7 @@ func TestRuntime_failing(t *testing.T) {
 			t.Parallel()
 			if c.script != "" {
 				c.runtime = filepath.Join(t.TempDir(), "runtime")
-				if err := os.WriteFile(c.runtime, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil { //nolint:gosec // it is executed
+				if err := files.WriteProgram(c.runtime, []byte("#!/bin/sh\n"+c.script+"\n"), 0o755); err != nil { //nolint:gosec // it is executed
 					t.Fatal(err)
 				}
 			}
@@ -268,7 +269,7 @@ func TestRuntime_comma(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
 	program := filepath.Join(dir, "runsc")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho it runs >&2; exit 3\n"), 0o755); err != nil { //nolint:gosec // it is executed
+	if err := files.WriteProgram(program, []byte("#!/bin/sh\necho it runs >&2; exit 3\n"), 0o755); err != nil { //nolint:gosec // it is executed
 		t.Fatal(err)
 	}
 	p := newProvider(t, native.Options{Runtime: program, StateDir: filepath.Join(dir, "a,b")})
