@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/examples/internal/verdicts"
 	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -24,6 +24,7 @@ import (
 // evaluation is a finished run of fumehood eval.
 type evaluation struct {
 	stdout  string
+	run     *runs.Folder
 	results map[string]task.SampleResult // by sample
 }
 
@@ -63,7 +64,7 @@ func eval(t *testing.T, dir string, args ...string) evaluation {
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d runs, want 1: %v", len(all), err)
 	}
-	ended := evaluation{stdout: stdout.String(), results: map[string]task.SampleResult{}}
+	ended := evaluation{run: all[0].Folder, stdout: stdout.String(), results: map[string]task.SampleResult{}}
 	for r, err := range all[0].Results() {
 		if err != nil {
 			t.Fatal(err)
@@ -101,29 +102,6 @@ func leftBehind(t *testing.T, pid int, state string) []string {
 		t.Fatal(err)
 	}
 	return append(left, folders...)
-}
-
-// verdict returns the judge's verdict on a submission, derived from how its last step ended.
-func verdict(r task.SampleResult) string {
-	if r.Score == nil {
-		return "none: " + r.Error.Text
-	}
-	last := r.Steps[len(r.Steps)-1]
-	switch {
-	case r.Score.Passed():
-		return "accepted"
-	case last.Name == "build":
-		return "compile error"
-	case last.Outcome == fumehood.TimedOut:
-		return "time limit"
-	case last.Outcome == fumehood.OutOfMemory:
-		return "memory limit"
-	case last.Outcome == fumehood.Signaled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
-		return "runtime error" // in the last case, the program has removed itself
-	case strings.Contains(r.Score.Reasons[0], "too long"):
-		return "output limit"
-	}
-	return "wrong answer"
 }
 
 // firstOfEachKind returns one sample for each verdict in each language. To reach a time limit, it prefers a sample that
@@ -168,13 +146,17 @@ func TestExample_judge(t *testing.T) {
 	}
 	accepted := 0
 	for _, s := range samples {
-		known := s.Metadata["verdict"]
-		if known == "accepted" {
+		if s.Metadata["verdict"] == "accepted" {
 			accepted++
 		}
-		if v := verdict(got.results[s.ID]); v != known {
-			t.Errorf("%s: the verdict is %q, want %q: %+v", s.ID, v, known, got.results[s.ID])
-		}
+	}
+	_, differences, err := verdicts.Compare(samples, got.run.Results())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, difference := range differences {
+		id, _, _ := strings.Cut(difference, ":")
+		t.Errorf("%s: %+v", difference, got.results[id])
 	}
 	lines := strings.SplitAfter(got.stdout, "\n")
 	want := fmt.Sprintf("judge: %d attempts, %d passed, %d failed\n", len(samples), accepted, len(samples)-accepted)

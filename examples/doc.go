@@ -1,0 +1,2 @@
+// Package examples tests the examples in its folders.
+package examples
