@@ -113,7 +113,7 @@ const (
 	MaxCPUs = 8192
 	// MinMemory is the smallest memory limit in bytes: that of Docker Engine since 20.10.
 	MinMemory = 6 << 20
-	// MinPIDs is the smallest process limit. The guest's own threads count too: it has 14, and 8 for each command. Go
+	// MinPIDs is the smallest process limit. Under docker the guest's own threads count too: it has 14, and 3 or 4 for each command. Go
 	// crashes a program that cannot create a thread it needs: with a limit of 24, fork bombs crashed workers; with 48
 	// they did not.
 	MinPIDs = 48
@@ -125,7 +125,8 @@ const (
 type Limits struct {
 	Memory int64   `json:"memory,omitempty"` // bytes, including swap, from MinMemory on; default DefaultMemory
 	CPUs   float64 `json:"cpus,omitempty"`   // cores, at most MaxCPUs; no limit by default
-	// PIDs limits concurrent processes and threads, from MinPIDs on; default DefaultPIDs.
+	// PIDs limits concurrent processes and threads, from MinPIDs on; default DefaultPIDs. A command that cannot start because
+	// the limit is reached is an ErrLimit that states both numbers.
 	PIDs int64 `json:"pids,omitempty"`
 	// Disk limits the size of the files that the service writes, in bytes from MinDisk on, apart from mounts and tmpfs.
 	// By default native has 1 GiB, at most half of the memory limit, and docker and local have no limit. The docker and local

@@ -19,6 +19,15 @@ func (u *Unhealthy) Error() string { return u.Err.Error() }
 // Unwrap returns the error with its class.
 func (u *Unhealthy) Unwrap() error { return u.Err }
 
+// ProcessLimit is in the chain of the ErrLimit of a command that was not started because the sandbox's limit on processes is
+// reached. An evaluation counts that against the program.
+type ProcessLimit struct{ Text string }
+
+// ProcessLimitHint is the hint of that error.
+const ProcessLimitHint = "kill the commands that have started them, or close the sandbox; or raise the limit (--pids)"
+
+func (l *ProcessLimit) Error() string { return l.Text }
+
 // canceled returns the error of a call whose context ended, with the context's cause.
 func canceled(ctx context.Context, op, service string) error {
 	return &fumehood.Error{Op: op, Service: service, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}

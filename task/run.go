@@ -79,7 +79,7 @@ type Progress struct {
 // a failed removal.
 //
 // The score is 0 if a step is Lost because of code in the sandbox (Result.CausedInside), if Solve or Score returns
-// an ErrBroken, or if the time limit expires. Any other lost step makes the attempt a failure of class Infra: how
+// an ErrBroken or the error of a sandbox without free processes, or if the time limit expires. Any other lost step makes the attempt a failure of class Infra: how
 // the program would have ended is not known, so it cannot be scored.
 //
 // When ctx ends, no more attempts are started, and those in progress are ended and yielded as Canceled. When the

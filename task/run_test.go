@@ -267,8 +267,10 @@ func TestRun_lossCausedInside(t *testing.T) {
 
 func TestRun_broken(t *testing.T) {
 	broken := &fumehood.Error{Op: "exec", Class: fumehood.ErrBroken, Err: errors.New("no memory\xff")}
+	full := &fumehood.Error{Op: "exec", Class: fumehood.ErrLimit, Err: &provider.ProcessLimit{Text: "no memory\xff"}}
 	for name, how := range map[string]task.RunOptions{
-		"when solved": {Solve: func(context.Context, *task.Attempt) error { return fmt.Errorf("step 2: %w", broken) }},
+		"when solved":       {Solve: func(context.Context, *task.Attempt) error { return fmt.Errorf("step 2: %w", broken) }},
+		"without processes": {Solve: func(context.Context, *task.Attempt) error { return full }},
 		"when scored": {
 			Solve: command("echo"), Score: func(context.Context, *task.Attempt) (task.Score, error) { return task.Score{Value: 1}, broken },
 		},

@@ -179,7 +179,7 @@ func (r *SampleResult) fails(ctx context.Context, err error) bool {
 	switch late := errors.As(context.Cause(ctx), &limit); {
 	case err == nil, ctx.Err() != nil && !late:
 		return false
-	case errors.Is(err, fumehood.ErrBroken):
+	case errors.Is(err, fumehood.ErrBroken), usedUp(err):
 	case late && !isInfra(fumehood.ClassOf(err)):
 		err = limit
 	default:
@@ -187,6 +187,12 @@ func (r *SampleResult) fails(ctx context.Context, err error) bool {
 	}
 	r.Score = &Score{Reasons: []string{valid(short(err.Error()))}}
 	return true
+}
+
+// usedUp reports whether an error is that the processes of a sandbox are used up.
+func usedUp(err error) bool {
+	_, is := errors.AsType[*provider.ProcessLimit](err)
+	return is
 }
 
 // timed starts timing a phase. Calling end adds the time to the result.

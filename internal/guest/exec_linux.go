@@ -127,16 +127,17 @@ func reply(s *wire.Stream, r wire.Reply) {
 	_ = s.SendMessage(wire.Append(nil, &r)) // the host may be gone
 }
 
-// blame reclassifies a failed start as wire.UsedUp if the sandbox reached one of its own limits since the command
-// began.
+// blame names the sandbox's own limit that was reached since the command began, if that may be why its start has failed.
 func (c *command) blame(failed *wire.Failed) {
-	if failed.What != wire.NoResources {
+	if failed.What != wire.NoResources && failed.What != wire.Hindered {
 		return
 	}
-	switch now := c.g.cgroup.read(); {
-	case now.pidsLimits > c.before.pidsLimits:
-		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's process limit is reached"
-	case now.oomKills > c.before.oomKills:
+	now := c.g.cgroup.read()
+	if limit, reached := c.g.processLimit(); now.pidsLimits > c.before.pidsLimits || reached {
+		failed.What, failed.Text = wire.NoProcesses, failed.Text+": "+limit
+		return
+	}
+	if now.oomKills > c.before.oomKills && failed.What == wire.NoResources {
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's memory limit is reached"
 	}
 }

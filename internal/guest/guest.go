@@ -50,7 +50,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 			return 1
 		}
 		contained.Store(!slices.Contains(args[2:], uncontained))
-		return serve(args[0], stdin, stdout, stderr)
+		return serve(args[0], nil, stdin, stdout, stderr)
 	case "setup", "join":
 		return setUp(args[0], stdin, stdout, stderr)
 	case "enter", "enter-user", "share":
@@ -62,11 +62,6 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	case "relay":
 		if len(args) == 3 {
 			return relay(args[2], stdin, stdout, stderr)
-		}
-	case "worker":
-		if len(args) >= 3 {
-			contained.Store(!slices.Contains(args[3:], uncontained))
-			return work(args[0], args[2])
 		}
 	case "launch":
 		return launched()

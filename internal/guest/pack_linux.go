@@ -47,7 +47,7 @@ func (s *start) Pack(p *wire.Packer) {
 
 // Pack implements wire.Packable.
 func (n *note) Pack(p *wire.Packer) {
-	p.Flags(&n.Started, &n.Idle)
+	p.Flags(&n.Started, &n.Idle, &n.Ready)
 	if wire.Optional(p, &n.Failed) {
 		n.Failed.Pack(p)
 	}

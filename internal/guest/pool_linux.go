@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"os"
@@ -38,6 +39,7 @@ type supervisor struct {
 	stat   int    // file descriptor of its /proc/PID/stat, while it is in guest.workers
 	limits limits // those that it started with: its runtime raises the one on open files
 	socket *wire.Socket
+	ready  chan struct{} // closed when it can take a command
 	notes  chan note     // closed when the worker is gone
 	since  atomic.Uint64 // processes that started earlier are not its command's; in ticks since boot
 	dead   chan struct{} // closed when its process was reaped
@@ -144,7 +146,41 @@ func now() uint64 {
 // hasRoom reports whether a worker can be started before a command needs it, so that the first command does not wait
 // for its start.
 func (g *guest) hasRoom() bool {
+	if g.tasks != nil {
+		return true
+	}
 	return g.limits[unix.RLIMIT_NPROC].Cur >= fewProcesses && (g.cgroup.limit == 0 || g.cgroup.limit-g.cgroup.tasks.read() >= room)
+}
+
+// processLimit describes the limit on processes and how many there are; the text is empty without a limit. It reports whether the
+// limit is reached.
+func (g *guest) processLimit() (text string, reached bool) {
+	limit, running, ours := g.cgroup.limit, g.cgroup.tasks.read(), int64(0)
+	if user := g.limits[unix.RLIMIT_NPROC].Cur; limit == 0 && user < fewProcesses { // there is no control group
+		limit = int64(user) //nolint:gosec // see above
+		all, _ := os.ReadDir("/proc")
+		for _, process := range all {
+			if pid, err := strconv.Atoi(process.Name()); err == nil {
+				running += threads(pid)
+			}
+		}
+	}
+	if limit == 0 {
+		return "", false
+	}
+	if g.tasks == nil { // this program counts too
+		ours = threads(os.Getpid())
+		g.mu.Lock()
+		for pid := range g.workers {
+			ours += threads(pid)
+		}
+		g.mu.Unlock()
+	}
+	text = fmt.Sprintf("the sandbox's limit of %d processes and threads is reached: its programs have %d", limit, running-ours)
+	if ours > 0 {
+		text += fmt.Sprintf(", and what runs them %d", ours)
+	}
+	return text, running >= limit
 }
 
 // spawn starts a worker.
@@ -169,6 +205,12 @@ func (g *guest) spawn() (*supervisor, error) {
 	if !contained.Load() {
 		args = append(args, uncontained)
 	}
+	for _, fd := range g.tasks {
+		attr.Files = append(attr.Files, uintptr(fd)) //nolint:gosec // a descriptor
+	}
+	if len(g.tasks) > 0 {
+		args = append(args, tasksOption+strconv.Itoa(len(g.tasks)))
+	}
 	pid, err := syscall.ForkExec(g.self, args, attr)
 	if err != nil {
 		_ = socket.Close()
@@ -179,7 +221,7 @@ func (g *guest) spawn() (*supervisor, error) {
 		_ = socket.Close() // so that the worker ends
 		return nil, err
 	}
-	w := &supervisor{pid: pid, stat: stat, limits: limitsOf(pid), socket: socket, notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
+	w := &supervisor{pid: pid, stat: stat, limits: limitsOf(pid), socket: socket, ready: make(chan struct{}), notes: make(chan note, 16), dead: make(chan struct{}), swept: make(chan struct{})}
 	w.since.Store(math.MaxUint64)
 	g.workers[pid] = w
 	go w.listen()
@@ -192,11 +234,40 @@ func (w *supervisor) listen() {
 	r := bufio.NewReader(w.socket)
 	for {
 		n, err := readNote(r)
-		if err != nil {
+		switch {
+		case err != nil:
 			return
+		case n.Ready:
+			close(w.ready)
+		default:
+			w.notes <- n
 		}
-		w.notes <- n
 	}
+}
+
+// readyWithin bounds the start of a worker, which normally takes a few milliseconds.
+const readyWithin = 10 * time.Second
+
+// errNotReady is the error of a worker that does not start. Its runtime ends it if it gets no thread.
+var errNotReady = errors.New("the process that supervises the command does not start")
+
+// await waits until the worker can take a command. From then on it needs no further thread.
+func (g *guest) await(w *supervisor) error {
+	select {
+	case <-w.ready:
+		return nil
+	default:
+	}
+	defer time.AfterFunc(pressFirst, func() { g.press(w, pressLast, w.ready) }).Stop()
+	late := time.NewTimer(readyWithin)
+	defer late.Stop()
+	select {
+	case <-w.ready:
+		return nil
+	case <-w.dead:
+	case <-late.C:
+	}
+	return errNotReady
 }
 
 // release returns a worker without descendants to the pool.

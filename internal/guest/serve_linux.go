@@ -19,6 +19,7 @@ import (
 // guest is the state of the guest program. It serves one host, or every host if it is resident.
 type guest struct {
 	self   string // the path of this program
+	tasks  []int  // see setup.Run; nil if this process counts against the limits of commands
 	slack  int    // the timer slack of the commands' threads, see relax
 	null   *os.File
 	cgroup cgroup
@@ -67,14 +68,14 @@ func (s stdio) Close() error {
 }
 
 // serve serves the host until the connection ends, and then kills everything that it started, unless the guest is
-// resident. It returns the exit code.
-func serve(self string, stdin, stdout, stderr *os.File) int {
+// resident. It returns the exit code. tasks are those of setup.Run; without them commands run in this process's control group.
+func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 	complain := func(what string, err error) int {
 		_, _ = io.WriteString(stderr, "fumehood-guest: "+what+": "+err.Error()+"\n")
 		return 1
 	}
 	// This comes first, since a non-dumpable process cannot do some of it.
-	g := &guest{self: self, slack: relax(), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, prepared: make(chan struct{}), cgroup: noCgroup, limits: limitsOf(os.Getpid())}
+	g := &guest{self: self, tasks: tasks, slack: relax(), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, prepared: make(chan struct{}), cgroup: noCgroup, limits: limitsOf(os.Getpid())}
 	if contained.Load() {
 		g.cgroup = openCgroup(cgroupRoot)
 	}
@@ -96,7 +97,8 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 		}
 	}
 	// The guest's work is short and sequential: waking another thread would cost more than it saves.
-	g.turns = make(chan struct{}, 2*runtime.GOMAXPROCS(1)) // GOMAXPROCS returns the number of processors
+	runtime.GOMAXPROCS(1)
+	g.turns = make(chan struct{}, 2*runtime.NumCPU())
 	debug.SetGCPercent(gcPercent)
 	dispose(ignore, reserved)
 	surviveSignals()            // before the first command can send one
@@ -113,7 +115,9 @@ func serve(self string, stdin, stdout, stderr *os.File) int {
 	go onChild(func() { g.reap() })
 	go func() { // while the greeting is on its way
 		defer close(g.prepared)
-		park(spareThreads)
+		if g.cgroup.limit > 0 && g.tasks == nil {
+			park(spareThreads)
+		}
 	}()
 	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
 	ended := time.Now()

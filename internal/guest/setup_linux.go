@@ -9,12 +9,13 @@ import (
 
 // setUp builds a sandbox around this process, or joins one, and serves in it. Program is the guest's path there.
 func setUp(program string, stdin, stdout, stderr *os.File) int {
-	if err := setup.Run(stdin); err != nil {
+	tasks, err := setup.Run(stdin)
+	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: set up the sandbox: "+err.Error()+"\n")
 		return 1
 	}
 	contained.Store(true)
-	return serve(program, stdin, stdout, stderr)
+	return serve(program, tasks, stdin, stdout, stderr)
 }
 
 // enter starts another guest in a sandbox, and returns its exit code.

@@ -32,7 +32,10 @@ func (c *command) handOver(theirs [3]int) (err error) {
 		if c.w, err = c.g.worker(); err != nil {
 			return err
 		}
-		if err = c.start(theirs); err == nil {
+		if err = c.g.await(c.w); err == nil {
+			err = c.start(theirs)
+		}
+		if err == nil {
 			return nil
 		}
 		c.w.retire()

@@ -30,6 +30,7 @@ const firstProcess = 1
 func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	_, _, began := stat(os.Getpid())
 	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read()}
+	swept.ProcessLimit, _ = g.processLimit()
 	if req.Since > 0 {
 		swept.Survivors = g.sweepOrphans(req)
 	}

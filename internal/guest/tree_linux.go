@@ -96,6 +96,16 @@ func startIn(f []string) uint64 {
 	return start
 }
 
+// threads returns the number of threads of a process; 0 if it has ended.
+func threads(pid int) int64 {
+	f := statFields(pid)
+	if f == nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(f[20-3], 10, 64) // the kernel writes a number
+	return n
+}
+
 // hasEnded reports whether the fields belong to a process that has ended and waits to be reaped. A process whose
 // first thread has ended has the state of a zombie too, but still runs if it has other threads.
 func hasEnded(f []string) bool {

@@ -6,12 +6,12 @@ import (
 	"io"
 	"iter"
 	"os"
-	"runtime"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +22,9 @@ import (
 // reports how it ended, and kills all of them when ordered to. It has no other children, so a kill cannot hit
 // anything else. When no descendant is left, the worker is kept for the next command. Otherwise it stays as their
 // owner. When its guest ends, the worker kills what it owns and exits.
+
+// tasksOption is the last argument of a worker that gets files of control groups, see setup.Run, with their number.
+const tasksOption = "--tasks="
 
 // workerSocket is the file descriptor of a worker's connection to its guest.
 const workerSocket = 3
@@ -53,6 +56,7 @@ type note struct {
 	Ended   *ended
 	Killed  *int // how many processes survived
 	Idle    bool // no descendant is left
+	Ready   bool // the first note: it can take a command
 }
 
 // ended is how the command's own process ended.
@@ -63,69 +67,171 @@ type ended struct {
 	MaxRSS   int64 // bytes
 }
 
+// A worker does everything in its first thread. The runtime has started two more before that, or rarely three: one that monitors,
+// and one that takes over while the first waits. It needs no others. Go's runtime aborts when it gets no thread, and a worker may
+// count against the sandbox's limit on processes. So it gets no command before it has reported that it is ready.
 type worker struct {
 	program string // the path of this program
 	slack   int    // timer slack of the command's threads, see relax
 	self    int
-	tell    func(note)
-	quit    func() // ends the worker, as the end of its guest does
+	tasks   []int // see setup.Run
 
-	begun chan struct{} // receives a value when a command was started and there are children to wait for
+	main  int       // the command's process; 0 when there is none to wait for
+	pidfd int       // of the command's process; -1 when there is none, or the kernel has none
+	busy  bool      // a command was started, and Idle was not sent since
+	say   time.Time // when to send Started; zero when that was sent or is no longer needed
+	gone  bool      // the guest has ended, or the worker ends for another reason
+}
 
-	mu     sync.Mutex
-	main   int         // the command's process; 0 when there is none to wait for
-	busy   bool        // a command was started, and Idle was not sent since
-	unsaid *time.Timer // sends Started when it fires; nil when that was sent or is no longer needed
+// Worker runs a worker, if the arguments of this program are those of one. It returns the exit code. Package main calls it while
+// it is initialized: until then the runtime keeps the main goroutine in the first thread.
+func Worker(args []string) (code int, is bool) {
+	if len(args) < 3 || args[1] != "worker" {
+		return 0, false
+	}
+	contained.Store(!slices.Contains(args[3:], uncontained))
+	tasks := 0
+	if n, has := strings.CutPrefix(args[len(args)-1], tasksOption); has {
+		tasks, _ = strconv.Atoi(n) // written by the guest, so always a number
+	}
+	return work(args[0], args[2], tasks), true
 }
 
 // work runs a worker and returns its exit code. slack is the timer slack of the commands' threads in nanoseconds, or
-// 0.
-func work(program, slack string) int {
+// 0. tasks is the number of files, after the socket, for w.tasks.
+func work(program, slack string, tasks int) int {
 	unix.CloseOnExec(workerSocket)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1
 	}
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // otherwise the command could trace it; it can still kill it
-	if err := unix.SetNonblock(workerSocket, true); err != nil {
-		return 1
+	usual, _ := strconv.Atoi(slack)                  // written by the guest, so always a number
+	w := &worker{program: program, slack: usual, self: os.Getpid(), pidfd: -1}
+	for i := range tasks {
+		unix.CloseOnExec(workerSocket + 1 + i)
+		w.tasks = append(w.tasks, workerSocket+1+i)
 	}
-	socket, err := wire.NewSocket(workerSocket)
-	if err != nil {
-		return 1
-	}
-	var emu sync.Mutex
-	usual, _ := strconv.Atoi(slack) // written by the guest, so always a number
-	w := &worker{program: program, slack: usual, self: os.Getpid(), begun: make(chan struct{}, 1), tell: func(n note) {
-		emu.Lock()
-		defer emu.Unlock()
-		_ = sendNote(socket, n) // if the guest is gone, the next read fails
-	}}
-	w.quit = func() { _ = socket.Close() }             // makes the next read fail
-	dispose(byDefault, append(reserved, unix.SIGCHLD)) // the runtime's handler would wake a thread at each command's end
+	dispose(byDefault, reserved)
 	surviveSignals()
-	park(spareWorkerThreads)
-	go w.follow()
-	for {
-		t, files, err := receive(socket)
-		if err != nil {
-			w.kill(0)
-			return 0
+	if w.slack > 0 {
+		setSlack(w.slack)
+	}
+	w.tell(note{Ready: true})
+	for !w.gone {
+		w.wait()
+	}
+	w.kill(0)
+	return 0
+}
+
+// tell sends a note. If the guest is gone, the next wait finds out.
+func (w *worker) tell(n note) { _ = sendNote(notes{}, n) }
+
+// notes is a worker's connection to its guest, which always reads.
+type notes struct{}
+
+func (notes) Write(p []byte) (sent int, err error) {
+	for sent < len(p) {
+		n, err := wire.RawSend(workerSocket, p[sent:], nil)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return sent, err
 		}
-		w.do(t, files)
+		sent += max(n, 0)
+	}
+	return sent, nil
+}
+
+const (
+	// lookAgain bounds how long a worker waits for the end of an orphan. The kernel interrupts the wait by SIGCHLD, but not if
+	// that comes just before it.
+	lookAgain = time.Second
+	// lookSoon is that time for the command's process where the kernel has no pidfds.
+	lookSoon = 5 * time.Millisecond
+)
+
+// wait waits for the guest's next task or the end of a process, and handles it.
+func (w *worker) wait() {
+	until := time.Duration(-1)
+	switch {
+	case w.main > 0 && w.pidfd < 0:
+		until = lookSoon
+	case w.busy:
+		until = lookAgain
+	}
+	if !w.say.IsZero() {
+		until = min(until, max(time.Until(w.say), 0))
+	}
+	ready := w.poll(until)
+	if w.busy {
+		w.reap()
+	}
+	if !w.say.IsZero() && !time.Now().Before(w.say) {
+		w.say = time.Time{}
+		w.tell(note{Started: true})
+	}
+	if ready {
+		w.take()
 	}
 }
 
-// follow reaps children as they end, and never returns. It waits in the kernel, which is faster than Go's signals.
-func (w *worker) follow() {
-	for range w.begun {
-		for {
-			// WNOWAIT leaves the child unreaped, since a kill reaps at the same time.
-			err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WALL, nil)
-			if errors.Is(err, unix.ECHILD) || w.reap() {
-				break // every descendant has ended, since their orphans would be children
-			}
-		}
+// stayFor is how long a worker waits without giving the runtime's other thread a turn. Most commands end within it. So that
+// thread is not woken for each of them. If it were, and had not come to rest by the next wait, the runtime would start yet
+// another one. The runtime interrupts such a wait after 10 ms.
+const stayFor = 4 * time.Millisecond
+
+// poll waits at most as long for a task or the end of the command's process, without a limit if that is negative. It reports
+// whether there is a task.
+func (w *worker) poll(within time.Duration) (ready bool) {
+	fds := [2]unix.PollFd{{Fd: workerSocket, Events: unix.POLLIN}, {Fd: int32(w.pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor; a negative one is ignored
+	stay := stayFor
+	if within >= 0 {
+		stay = min(stay, within)
 	}
+	n, errno := rawPoll(&fds, stay)
+	err := error(nil)
+	if errno != 0 {
+		err = errno
+	}
+	if n == 0 && within != stay {
+		ms := -1
+		if within >= 0 {
+			ms = int((within - stay + time.Millisecond - 1) / time.Millisecond)
+		}
+		_, err = unix.Poll(fds[:], ms)
+	}
+	if err != nil {
+		w.gone = w.gone || !errors.Is(err, unix.EINTR) // the command has lowered the limit on descriptors
+		return false
+	}
+	return fds[0].Revents != 0
+}
+
+// rawPoll is poll(2) as a call that the runtime does not know of.
+func rawPoll(fds *[2]unix.PollFd, within time.Duration) (n int, errno unix.Errno) {
+	until := unix.NsecToTimespec(int64(within))
+	r, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fds)), uintptr(len(fds)), uintptr(unsafe.Pointer(&until)), 0, 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(r), 0 //nolint:gosec // at most len(fds)
+}
+
+// take reads a task and does it.
+func (w *worker) take() {
+	t, files, err := receive()
+	if err != nil {
+		w.gone = true
+		return
+	}
+	w.do(t, files)
+}
+
+// look reaps while the worker kills, and handles what has come from the guest meanwhile.
+func (w *worker) look() (none bool) {
+	if !w.gone && w.poll(0) {
+		w.take()
+	}
+	return w.reap()
 }
 
 func (w *worker) do(t task, files []int) {
@@ -135,17 +241,12 @@ func (w *worker) do(t task, files []int) {
 			w.tell(note{Failed: failed})
 		}
 	case t.Signal != 0:
-		w.mu.Lock()
 		if w.main > 0 {
 			_ = unix.Kill(-w.main, unix.Signal(t.Signal)) // the process group; it may have just ended
 		}
-		w.mu.Unlock()
 	case t.Kill != nil:
-		grace := time.Duration(*t.Kill) * time.Millisecond
-		go func() {
-			survivors := w.kill(grace)
-			w.tell(note{Killed: &survivors})
-		}()
+		survivors := w.kill(time.Duration(*t.Kill) * time.Millisecond)
+		w.tell(note{Killed: &survivors})
 	}
 	for _, fd := range files {
 		_ = unix.Close(fd)
@@ -175,13 +276,16 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	if s.Terminal {
 		attr.Sys.Setctty, attr.Sys.Ctty = true, 0
 	}
-	if w.slack > 0 {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		setSlack(w.slack)
+	w.pidfd = -1
+	attr.Sys.PidFD = &w.pidfd
+	if err := w.move(toCode); err != nil {
+		return &wire.Failed{What: wire.NoResources, Text: reason("enter the control group", err)}
 	}
-	w.mu.Lock() // so that nothing is reaped before its pid is known
-	defer w.mu.Unlock()
+	defer func() {
+		if w.move(toOwn) != nil {
+			w.gone = true // it would count as a process of the command
+		}
+	}()
 	var pid int
 	if s.Rlimits == nil {
 		if pid, err = syscall.ForkExec(program, args, attr); err != nil {
@@ -191,29 +295,41 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 		var failed *wire.Failed
 		l := launch{Program: []byte(program), Args: s.Args, Env: s.Env, Rlimits: *s.Rlimits}
 		if pid, failed = l.start(w.program, attr); failed != nil {
+			w.closePidfd()
 			return failed
 		}
 	}
 	w.main, w.busy = pid, true
 	if s.Terse {
-		w.unsaid = time.AfterFunc(wire.SaidWithin, func() { w.say(pid) })
+		w.say = time.Now().Add(wire.SaidWithin)
 	} else {
 		w.tell(note{Started: true})
-	}
-	select {
-	case w.begun <- struct{}{}:
-	default: // follow is about to wait anyway
 	}
 	return nil
 }
 
-// say reports that the command with this pid has started, unless it has ended or that was reported.
-func (w *worker) say(pid int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.main == pid && w.unsaid != nil {
-		w.unsaid = nil
-		w.tell(note{Started: true})
+// The directions of move, as offsets in tasks.
+const (
+	toCode = iota
+	toOwn
+)
+
+// move moves this thread, of which processes inherit the control groups, to those of programs or back. It takes some
+// microseconds. To move another thread, the kernel would wait for all processors.
+func (w *worker) move(to int) error {
+	for i := to; i < len(w.tasks); i += 2 {
+		if n, err := wire.RawWrite(w.tasks[i], []byte("0")); n != 1 {
+			return err
+		}
+	}
+	return nil
+}
+
+// closePidfd closes the pidfd of a process that has ended.
+func (w *worker) closePidfd() {
+	if w.pidfd >= 0 {
+		wire.RawClose(w.pidfd)
+		w.pidfd = -1
 	}
 }
 
@@ -300,8 +416,6 @@ func words(bs [][]byte) []string {
 // reap collects the statuses of ended children. It reports the end of the command's process and of the last
 // descendant to the guest, and returns whether no child is left.
 func (w *worker) reap() (none bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var news note
 	defer func() {
 		if news != (note{}) {
@@ -327,10 +441,8 @@ func (w *worker) reap() (none bool) {
 			// other.
 		case pid == w.main:
 			w.main = 0
-			if w.unsaid != nil {
-				w.unsaid.Stop()
-				w.unsaid = nil
-			}
+			w.closePidfd()
+			w.say = time.Time{}
 			news.Ended = &ended{
 				Status: uint32(status), UserUS: usage.Utime.Nano() / 1000, SystemUS: usage.Stime.Nano() / 1000,
 				MaxRSS: usage.Maxrss << 10,
@@ -344,30 +456,57 @@ func (w *worker) reap() (none bool) {
 func (w *worker) kill(grace time.Duration) (survivors int) {
 	before := unseen.Load()
 	if grace > 0 {
-		terminate(w.self, grace, w.reap)
+		terminate(w.self, grace, w.look)
 	}
 	blind := false
 	survivors = kill(w.self, func() iter.Seq[int] { return descendants(w.self) }, func() bool {
-		none := w.reap()
+		none := w.look()
 		blind = !none && unseen.Load() != before
 		return none || blind
 	})
 	if blind {
-		w.quit()
+		w.gone = true
 	}
 	return survivors
 }
 
-// receive reads one task and the file descriptors sent with it.
-func receive(socket *wire.Socket) (t task, files []int, err error) {
-	var head [4]byte
-	files, err = readWithFiles(socket, head[:])
+// receive reads one task and the file descriptors sent with it. The first bytes of it have arrived.
+func receive() (t task, files []int, err error) {
+	head, control := make([]byte, 4), make([]byte, unix.CmsgSpace(3*4))
+	n, size := 0, 0
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		n, size, err = wire.RawReceive(workerSocket, head, control)
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
 	if err != nil {
+		return t, nil, err
+	}
+	if files, err = filesIn(control[:size]); err != nil {
 		return t, files, err
 	}
-	body := make([]byte, binary.BigEndian.Uint32(head[:]))
-	if _, err := io.ReadFull(socket, body); err != nil {
+	if _, err := io.ReadFull(tasks{}, head[n:]); err != nil {
+		return t, files, err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(head))
+	if _, err := io.ReadFull(tasks{}, body); err != nil {
 		return t, files, err
 	}
 	return t, files, wire.Unpack(body, &t)
+}
+
+// tasks reads from the guest. It waits.
+type tasks struct{}
+
+func (tasks) Read(p []byte) (int, error) {
+	for {
+		switch n, err := unix.Read(workerSocket, p); {
+		case errors.Is(err, unix.EINTR):
+		case err == nil && n == 0:
+			return 0, io.EOF
+		default:
+			return max(n, 0), err
+		}
+	}
 }

@@ -252,8 +252,8 @@ func TestWorker_signals(t *testing.T) {
 	s := ready(t, "sh", "-c", `trap "" HUP INT; exec "$@"`, "sh")
 	pid := s.only()
 	awaitHandlers(t, pid)
-	if _, caught := masks(t, pid); caught&(1<<(unix.SIGCHLD-1)) != 0 {
-		t.Error("the worker handles SIGCHLD, which wakes one of its threads at the end of each command")
+	if _, caught := masks(t, pid); caught&(1<<(unix.SIGCHLD-1)) == 0 {
+		t.Error("the worker does not handle SIGCHLD, so the end of an orphan does not interrupt its wait")
 	}
 	for n := unix.Signal(1); n <= 64; n++ {
 		if n != unix.SIGKILL && n != unix.SIGSTOP && (n < 32 || n > 34) {
@@ -274,14 +274,39 @@ func TestWorker_signals(t *testing.T) {
 	}
 }
 
-// The guest and its workers let the kernel wake all their threads late, also those of Go's runtime.
+// A worker has few threads, however many commands it has run. A command does not leave it with more.
+func TestWorker_threads(t *testing.T) {
+	s := ready(t)
+	pid := s.only()
+	for range 20 {
+		s.run("true; (sleep 0.02 &)")
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil || len(threads) > 4 { // three, or four if the machine was busy when it started
+		t.Errorf("the worker has %d threads, %v", len(threads), err)
+	}
+}
+
+// An orphan is reaped soon after its end, also while the command that left it runs.
+func TestWorker_orphan(t *testing.T) {
+	s := ready(t)
+	s.only()
+	const leave = `(sh -c 'echo $$ > f; sleep 0.2' & ) ; until [ -s f ]; do sleep 0.01; done; i=0; ` +
+		`while [ -e /proc/$(cat f) ] && [ $i -lt 500 ]; do sleep 0.01; i=$((i+1)); done; [ -e /proc/$(cat f) ] && echo left || echo gone`
+	if got := s.run("cd " + t.TempDir() + "; " + leave); got != "gone" {
+		t.Errorf("the orphan is %s", got)
+	}
+}
+
+// The guest and its workers let the kernel wake all their threads late, also those of Go's runtime. A worker's first thread is
+// the one that starts commands.
 func TestGuest_timerSlack(t *testing.T) {
 	s := ready(t)
 	own, err := os.ReadFile("/proc/self/timerslack_ns")
 	if err != nil {
 		t.Skip(err)
 	}
-	awaitHandlers(t, s.only()) // the thread that starts a command is reset
+	awaitHandlers(t, s.only())
 	for _, pid := range []int{s.cmd.Process.Pid, s.only()} {
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
@@ -292,7 +317,11 @@ func TestGuest_timerSlack(t *testing.T) {
 			if os.IsPermission(err) {
 				t.Skip(err)
 			}
-			if err != nil || string(got) != "2000000\n" {
+			want := "2000000\n"
+			if pid == s.only() && thread.Name() == strconv.Itoa(pid) {
+				want = string(own)
+			}
+			if err != nil || string(got) != want {
 				t.Errorf("thread %s of process %d: %q, %v", thread.Name(), pid, got, err)
 			}
 		}

@@ -32,23 +32,33 @@ type Command struct {
 // Begin returns a Command that the Host is about to start itself.
 func (m *Manager) Begin(ctx context.Context) Command {
 	c := m.begin(ctx, nil)
-	c.pids = m.pidsLimits(ctx)
+	c.pids = m.processes(ctx).PIDsLimits
 	return c
 }
 
-// pidsLimits returns how often the process limit was hit; 0 if no guest can report it.
-func (m *Manager) pidsLimits(ctx context.Context) int64 {
+// processes returns how often the process limit was hit, and describes it; zero if no guest can report it.
+func (m *Manager) processes(ctx context.Context) wire.Swept {
 	main := m.Main()
 	if main == nil {
-		return 0
+		return wire.Swept{}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
 	defer cancel()
 	swept, err := main.Sweep(ctx, nil, 0)
 	if err != nil {
-		return 0
+		return wire.Swept{}
 	}
-	return swept.PIDsLimits
+	return swept
+}
+
+// usedUp returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
+// It returns nil if that was not the reason.
+func (m *Manager) usedUp(ctx context.Context, before wire.Swept) error {
+	now := m.processes(ctx)
+	if now.PIDsLimits <= before.PIDsLimits {
+		return nil
+	}
+	return &fumehood.Error{Class: fumehood.ErrLimit, Err: &provider.ProcessLimit{Text: now.ProcessLimit}, Hint: provider.ProcessLimitHint}
 }
 
 func (m *Manager) begin(ctx context.Context, by *guest) Command {
@@ -86,7 +96,7 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
 	if err == nil && c.guest == nil { // the Host itself does not report usage
 		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
-		exit.Usage.PIDsLimits = max(c.m.pidsLimits(ctx)-c.pids, 0)
+		exit.Usage.PIDsLimits = max(c.m.processes(ctx).PIDsLimits-c.pids, 0)
 	}
 	if err == nil && c.m.cfg.CountsOOMs {
 		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))

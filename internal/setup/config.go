@@ -46,6 +46,8 @@ type Config struct {
 	UserNamespace bool `json:"user_namespace,omitempty"`
 	// OneUser reports whether root is the only user and group of the process's user namespace, which has no other ids.
 	OneUser bool `json:"one_user,omitempty"`
+	// Tasks is how many files of control groups the host sends after the Config, before anything else. See Run.
+	Tasks int `json:"tasks,omitempty"`
 	// Processes limits the processes and threads of the user in its user namespace. 0 is no limit.
 	Processes uint64 `json:"processes,omitempty"`
 }

@@ -41,7 +41,7 @@ func Enter() (int, error) {
 	if there.Dev != own.Dev || there.Ino != own.Ino {
 		return 0, fmt.Errorf("%s is another program", program)
 	}
-	pid, err := syscall.ForkExec(program, []string{program, "join"}, &syscall.ProcAttr{Dir: "/", Files: []uintptr{0, 1, 2}})
+	pid, err := syscall.ForkExec(program, []string{program, "join"}, &syscall.ProcAttr{Dir: "/", Files: []uintptr{0, 1, 2}, Env: []string{"GOMAXPROCS=1"}})
 	if err != nil {
 		return 0, &os.PathError{Op: "start", Path: program, Err: err}
 	}

@@ -27,11 +27,26 @@ func (f *failure) Unwrap() error { return f.err }
 // new mount, PID, IPC, UTS and network namespaces that has all capabilities, or, for a Config without Root, by a
 // process in the sandbox's namespaces. Afterwards all threads of this process have the rights of the sandbox's user.
 // The error has been reported.
-func Run(conn *os.File) error {
+//
+// tasks are files by which a thread moves itself, when it writes "0": to a control group for programs, and back to its own.
+// There is a pair for each controller.
+func Run(conn *os.File) (tasks []int, err error) {
 	var c Config
 	if err := Receive(conn, &c); err != nil {
-		return err
+		return nil, err
 	}
+	files, err := receiveMounts(conn, c.Tasks)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		tasks = append(tasks, f.fd)
+	}
+	return tasks, c.run(conn)
+}
+
+// run is Run with a Config.
+func (c Config) run(conn *os.File) error {
 	var keep []int
 	if c.Held {
 		keep = append(keep, heldFD)

@@ -169,6 +169,8 @@ type Swept struct {
 	Lacks bool `json:"lacks,omitempty"`
 	// Began is the guest's own start time, in ticks since its machine's boot.
 	Began uint64 `json:"began"`
+	// ProcessLimit describes the container's limit on processes and how many there are; empty if it has none.
+	ProcessLimit string `json:"process_limit,omitempty"`
 	// PIDsLimits is how often the container has reached its limit on processes since its start.
 	PIDsLimits int64 `json:"pids_limits,omitempty"`
 }
@@ -330,11 +332,12 @@ const (
 	NoDir        = "directory"
 	NoStart      = "start" // the program exists, but cannot be started: too many arguments, for example
 	NoResources  = "resources"
-	UsedUp       = "used up"  // the sandbox has reached its limit on processes or memory
-	Hindered     = "hindered" // a process in the sandbox has killed or stopped the process that starts the program
-	NoRlimit     = "rlimit"   // the kernel does not apply such a limit to this user
-	NoRoom       = "room"     // there are already MaxDetached detached commands
-	NoDetached   = "detached" // no such detached command, or the guest keeps none
+	UsedUp       = "used up"   // the sandbox has reached its limit on memory
+	NoProcesses  = "processes" // the sandbox has reached its limit on processes
+	Hindered     = "hindered"  // a process in the sandbox has killed or stopped the process that starts the program
+	NoRlimit     = "rlimit"    // the kernel does not apply such a limit to this user
+	NoRoom       = "room"      // there are already MaxDetached detached commands
+	NoDetached   = "detached"  // no such detached command, or the guest keeps none
 )
 
 // Failed means that the program could not be started, and nothing ran.

@@ -14,6 +14,11 @@ func RawRead(fd int, p []byte) (int, error) {
 	return result(unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))))
 }
 
+// RawWrite writes to a file of the kernel.
+func RawWrite(fd int, p []byte) (int, error) {
+	return result(unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))))
+}
+
 // RawPread reads from the beginning of a file of the kernel.
 func RawPread(fd int, p []byte) (int, error) {
 	return result(unix.RawSyscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0, 0, 0))

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,6 +46,63 @@ var controllers = map[string]bool{
 type cgroup struct {
 	cgroups.Manager
 	above map[string]string // without root: the groups above, by controller
+	code  map[string]string // with version 1: the groups for programs, by controller; nil if there are none
+}
+
+// codeGroup is the name of the control group, below a sandbox's, in which programs of the sandbox run. Those that run them,
+// the guest and its workers, stay above: its limits do not apply to them, and all programs together get no more processor
+// time than one of them.
+const codeGroup = "code"
+
+// dividing are the controllers of version 1 for which there is such a group.
+var dividing = []string{"pids", "cpu"}
+
+// divide returns the control group with one for programs, to which the limits of processes and processors apply. Version 2
+// has no groups for single threads: it is returned as it is.
+func (c cgroup) divide() cgroup {
+	if c.Manager == nil || cgroups.IsCgroup2UnifiedMode() {
+		return c
+	}
+	c.code = map[string]string{}
+	for _, controller := range dividing {
+		if path := c.Path(controller); path != "" {
+			c.code[controller] = filepath.Join(path, codeGroup)
+		}
+	}
+	return c
+}
+
+// reopen is divide for a control group that exists.
+func (c cgroup) reopen() cgroup {
+	divided := c.divide()
+	for _, path := range divided.code {
+		if _, err := os.Stat(path); err != nil {
+			return c
+		}
+	}
+	return divided
+}
+
+// openTasks opens the files by which a thread of the guest moves to the group for programs and back: for each controller two.
+func (c cgroup) openTasks() (files []*os.File, err error) {
+	for _, path := range c.code {
+		for _, dir := range []string{path, filepath.Dir(path)} {
+			f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+			if err != nil {
+				closeFiles(files)
+				return nil, err
+			}
+			files = append(files, f)
+		}
+	}
+	return files, nil
+}
+
+// closeFiles closes files to which nothing was written.
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be
@@ -134,7 +193,15 @@ func (c cgroup) create() error {
 			return makeDelegated(above, config.Path)
 		}
 	}
-	return c.Apply(-1)
+	if err := c.Apply(-1); err != nil {
+		return err
+	}
+	for _, path := range c.code {
+		if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // as all control groups
+			return err
+		}
+	}
+	return nil
 }
 
 // limit sets the limits.
@@ -146,12 +213,34 @@ func (c cgroup) limit() error {
 	if err != nil {
 		return err
 	}
+	if err := c.limitCode(config.Resources); err != nil {
+		return err
+	}
 	done := false
 	firstLimit.Do(func() { done, err = true, c.Set(config.Resources) })
 	if done {
 		return err
 	}
 	return c.Set(config.Resources)
+}
+
+// limitCode sets the limits of the group for programs, and takes them out of those of the whole.
+func (c cgroup) limitCode(r *cgroups.Resources) error {
+	if path, ok := c.code["pids"]; ok && r.PidsLimit != nil {
+		if err := cgroups.WriteFile(path, "pids.max", strconv.FormatInt(*r.PidsLimit, 10)); err != nil {
+			return err
+		}
+		r.PidsLimit = nil
+	}
+	if path, ok := c.code["cpu"]; ok && r.CpuQuota > 0 {
+		for file, value := range map[string]int64{"cpu.cfs_period_us": int64(r.CpuPeriod), "cpu.cfs_quota_us": r.CpuQuota} { //nolint:gosec // a constant
+			if err := cgroups.WriteFile(path, file, strconv.FormatInt(value, 10)); err != nil {
+				return err
+			}
+		}
+		r.CpuPeriod, r.CpuQuota = 0, 0
+	}
+	return nil
 }
 
 // firstLimit keeps the first call of Set alone: then the package finds out the names of files, without a lock.
@@ -232,7 +321,7 @@ func (c cgroup) visible() map[string]string {
 	}
 	for name, path := range c.GetPaths() {
 		if name == "" || controllers[name] {
-			all[name] = path
+			all[name] = cmp.Or(c.code[name], path)
 		}
 	}
 	return all
@@ -286,6 +375,7 @@ func (c cgroup) removeOnce() error {
 	var errs []error
 	busy := false
 	for _, path := range c.GetPaths() {
+		_ = unix.Rmdir(filepath.Join(path, codeGroup)) // if it cannot be removed, the one above cannot either
 		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, &os.PathError{Op: "rmdir", Path: path, Err: err})
 			busy = true

@@ -55,10 +55,10 @@ func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) 
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: r, Rootless: true}
 	if cgroups.IsCgroup2UnifiedMode() {
 		m, err := fs2.NewManager(config, paths["freezer"])
-		return cgroup{m, above}, err
+		return cgroup{Manager: m, above: above}, err
 	}
 	m, err := fs.NewManager(config, paths)
-	return cgroup{m, above}, err
+	return cgroup{Manager: m, above: above}, err
 }
 
 // delegated returns this process's own control groups in which its user may make others, by controller. With version 2

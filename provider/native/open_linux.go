@@ -77,6 +77,7 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	for i, has := range st.Services {
 		s := &service{sb: sb, info: st.Info.Services[i], config: has.Config, term: has.Term, runs: has.Runs}
 		if s.cgroup, err = openCgroup(folder, groupOf(folder, s.info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
+			s.cgroup = s.cgroup.reopen()
 			s.init, err = find(has.First)
 		}
 		if err != nil {

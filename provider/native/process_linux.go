@@ -35,6 +35,7 @@ type process struct {
 	ended        chan struct{} // closed when the process has ended
 	copied       bool          // it has copied the image's layers
 	disk         *os.File      // the mount of the writable layer that it needs, if that is not in memory
+	tasks        []*os.File    // see setup.Run
 	volumes      []*os.File    // mounts of volumes that it needs, or has made for other services
 }
 
@@ -70,7 +71,7 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 		attributes.PidFD = &pidfd
 	}
 	p.cmd = &exec.Cmd{
-		Path: program, Args: []string{setup.GuestDir + "/" + setup.Guest, mode}, Env: []string{}, Dir: "/",
+		Path: program, Args: []string{setup.GuestDir + "/" + setup.Guest, mode}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
 		WaitDelay: time.Second, // descendants that survive may keep standard error open
 	}
@@ -184,7 +185,11 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 			return err
 		}
 	}
+	c.Tasks = len(p.tasks)
 	err := setup.Send(p, c)
+	if err == nil {
+		err = p.sendFiles(p.tasks...)
+	}
 	if err == nil && c.Root != nil && c.Root.OnDisk {
 		err = p.sendFiles(p.disk)
 	}

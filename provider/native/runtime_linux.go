@@ -170,6 +170,11 @@ func (s *service) supervise(l setup.Launch, command string, more ...string) (*pr
 // configure sends a guest its Config and waits for the answer.
 func (s *service) configure(ctx context.Context, p *process, c setup.Config) error {
 	if s.oci == nil {
+		var err error
+		if p.tasks, err = s.cgroup.openTasks(); err != nil {
+			return err
+		}
+		defer closeFiles(p.tasks)
 		return p.configure(ctx, c)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, guests.Slow(startWithin))

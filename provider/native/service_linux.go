@@ -75,6 +75,9 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 			return nil, err
 		}
 	}
+	if s.oci == nil && (!rootless() || sb.p.ids == nil) { // only root can move threads of other users
+		s.cgroup = s.cgroup.divide()
+	}
 	s.describe(spec, limits, u.mounts)
 	s.manageGuests()
 	if u.member != nil {

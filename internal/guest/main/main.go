@@ -11,6 +11,12 @@ import (
 	"github.com/fumehood/fumehood/internal/guest"
 )
 
+func init() { //nolint:gochecknoinits // see guest.Worker
+	if code, is := guest.Worker(os.Args); is {
+		os.Exit(code)
+	}
+}
+
 func main() {
 	os.Exit(guest.Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }

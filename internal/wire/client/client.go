@@ -350,7 +350,7 @@ func (p *Process) check() error {
 
 var failures = map[string]error{
 	wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable, wire.NoDir: fumehood.ErrDirNotFound,
-	wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.UsedUp: fumehood.ErrBroken, wire.Hindered: fumehood.ErrBroken,
+	wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.UsedUp: fumehood.ErrBroken, wire.NoProcesses: fumehood.ErrLimit, wire.Hindered: fumehood.ErrBroken,
 	wire.NoRlimit: fumehood.ErrUnsupported,
 	wire.NoRoom:   fumehood.ErrLimit, wire.NoDetached: fumehood.ErrConfig,
 }
@@ -362,6 +362,8 @@ func startFailure(f *wire.Failed) error {
 	}
 	e := &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 	switch f.What {
+	case wire.NoProcesses:
+		e.Err, e.Hint = &provider.ProcessLimit{Text: f.Text}, provider.ProcessLimitHint
 	case wire.NoRlimit:
 		e.Hint = "limit the processes of the whole sandbox (--pids)"
 	case wire.NoRoom:

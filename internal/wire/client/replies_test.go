@@ -112,7 +112,7 @@ func TestExec_failedStart(t *testing.T) {
 	for what, class := range map[string]error{
 		wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable,
 		wire.NoDir: fumehood.ErrDirNotFound, wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure,
-		wire.UsedUp: fumehood.ErrBroken, wire.Hindered: fumehood.ErrBroken, wire.NoRlimit: fumehood.ErrUnsupported,
+		wire.UsedUp: fumehood.ErrBroken, wire.Hindered: fumehood.ErrBroken, wire.NoProcesses: fumehood.ErrLimit, wire.NoRlimit: fumehood.ErrUnsupported,
 	} {
 		g, f := newFake(t)
 		_, _, err := run(t, g, f, command, false, func(s uint32) {
