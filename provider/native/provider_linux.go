@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
@@ -27,14 +28,15 @@ import (
 
 // Provider runs sandboxes on this machine.
 type Provider struct {
-	opts     Options
-	log      *slog.Logger
-	stateDir string
-	cacheDir string
-	guest    func() (string, error) // installs the guest's program once, and returns its path
-	store    *imagestore.Store
-	ids      *subordinate // nil if sandboxes have one user, or this process is root
-	filter   []byte       // of system calls; nil allows all
+	opts      Options
+	log       *slog.Logger
+	stateDir  string
+	cacheDir  string
+	guest     func() (string, error) // installs the guest's program once, and returns its path
+	store     *imagestore.Store
+	beginning atomic.Int64 // services whose start has begun, see machine.admit
+	ids       *subordinate // nil if sandboxes have one user, or this process is root
+	filter    []byte       // of system calls; nil allows all
 	// programFilter compiles the filter for services with programCapabilities.
 	programFilter func() ([]byte, error)
 	profile       func() (string, error) // reads the seccomp profile for a runtime
@@ -155,7 +157,8 @@ func (p *Provider) Name() string { return "native" }
 // Start starts a sandbox. Of Spec it supports Name, Image, Env, User, Dir, Network.Mode none and bridge, Ports, Limits,
 // Mounts, Keep, TTL, Runtime, AllowUnsafe, Labels, ConfigFile, Journal and Logger, and Compose projects whose services can
 // share one network namespace (docs/compose.md lists the keys). Binary has no effect. If any other field is set, a project
-// has anything else, or a network needs a program that is not installed, the error is an ErrUnsupported.
+// has anything else, or a network needs a program that is not installed, the error is an ErrUnsupported. If the machine has no
+// room for the sandbox, it is an ErrLimit.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -317,6 +320,11 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		}
 		provider.LogLoosened(p.loggerOf(u.spec), u.spec)
 	}
+	if err := thisMachine().admit(p.beginning.Add(int64(len(units)))); err != nil {
+		p.beginning.Add(-int64(len(units)))
+		return nil, err
+	}
+	defer p.beginning.Add(-int64(len(units)))
 	p.attend(ctx)
 	if sb.guest, err = p.guest(); err != nil {
 		return nil, err
