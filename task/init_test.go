@@ -31,7 +31,8 @@ func TestInit_allImageKeys(t *testing.T) {
 		opts.Samples = append(opts.Samples, task.Sample{ID: fmt.Sprint(i), Spec: &fumehood.Spec{Image: "wrong"}})
 	}
 	_, err := task.Init(t.Context(), opts)
-	if !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), "load: line 3 is wrong") != 20 || !strings.Contains(err.Error(), "2 more samples have errors") {
+	if !errors.Is(err, fumehood.ErrConfig) || strings.Count(err.Error(), "load: line 3 is wrong") != 3 ||
+		!strings.HasSuffix(err.Error(), "\nand 19 more like it: sample \"3\", sample \"4\", sample \"5\", sample \"6\", sample \"7\", sample \"8\", sample \"9\", sample \"10\", sample \"11\", sample \"12\", ...") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/alike"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -83,7 +84,7 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 	wrong := make([]error, len(all))
 	err = each(ctx, len(all), runtime.GOMAXPROCS(0), func(ctx context.Context, i int) (err error) {
 		if all[i].key, err = p.ImageKey(ctx, all[i].spec); err != nil {
-			err = fmt.Errorf("sample %q: %w", all[i].sample, err)
+			err = &sampleError{all[i].sample, err}
 		}
 		if errors.Is(err, fumehood.ErrConfig) { // the other samples are checked as well
 			wrong[i], err = err, nil
@@ -91,7 +92,7 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 		return err
 	})
 	if err == nil {
-		err = firstProblems(wrong)
+		err = joinWrong(wrong)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -113,13 +114,24 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 	return groups, of, nil
 }
 
-// firstProblems joins the first errors, of which several samples may have the same. It returns nil if there are none.
-func firstProblems(errs []error) error {
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	if len(errs) > mostProblems {
-		errs = append(errs[:mostProblems], fmt.Errorf("%d more samples have errors", len(errs)-mostProblems))
+// sampleError is an error of a sample.
+type sampleError struct {
+	id  string
+	err error
+}
+
+func (e *sampleError) Error() string { return fmt.Sprintf("sample %q: %v", e.id, e.err) }
+func (e *sampleError) Unwrap() error { return e.err }
+
+// joinWrong joins the errors of samples. Nil entries are ignored.
+func joinWrong(errs []error) error {
+	var all alike.Errors
+	for _, err := range errs {
+		if e, ok := errors.AsType[*sampleError](err); ok {
+			all.Add(fmt.Sprintf("sample %q", e.id), e.err, e)
+		}
 	}
-	return errors.Join(errs...)
+	return all.Join()
 }
 
 // images returns the images of a sandbox, or nil if nothing is prepared.

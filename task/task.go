@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/alike"
 	"github.com/fumehood/fumehood/spec"
 )
 
@@ -167,9 +168,6 @@ func failed(ctx context.Context, op string, err error, trouble ...error) error {
 	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
 
-// mostProblems is how many problems of samples one error reports.
-const mostProblems = 20
-
 // check validates the task.
 func (t *Task) check() error {
 	switch {
@@ -184,21 +182,17 @@ func (t *Task) check() error {
 	case t.opts.SetupTimeout < 0:
 		return fmt.Errorf("the setup timeout %v is negative", t.opts.SetupTimeout)
 	}
-	var errs []error
+	var errs alike.Errors
 	for i := range t.opts.Samples {
 		s := &t.opts.Samples[i]
 		t.checkSample(s, func(err error) {
 			if err != nil {
-				errs = append(errs, fmt.Errorf("sample %q: %w", s.ID, err))
+				errs.Add(fmt.Sprintf("sample %q", s.ID), err, fmt.Errorf("sample %q: %w", s.ID, err))
 			}
 		})
-		if len(errs) >= mostProblems {
-			errs = append(errs[:mostProblems], errors.New("there may be more"))
-			break
-		}
 		t.samples[s.ID] = s
 	}
-	return errors.Join(errs...)
+	return errs.Join()
 }
 
 // checkSample calls bad with each problem of a sample, or with nil.

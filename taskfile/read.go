@@ -57,8 +57,8 @@ type source struct {
 // Read reads a task file and the files that it names: files of samples and environment specs. It also checks that
 // Compose files, Dockerfiles, and all files that are copied into sandboxes can be read. All these files must be in the
 // task file's folder, with symbolic links resolved, or in opts.AllowRead. Its errors are fumehood.ErrFile; they join
-// all problems, with file and line. If the task file itself has an unknown key or a value of a wrong type, only such
-// problems are reported.
+// all problems, with file and line, those of one kind as one. If the task file itself has an unknown key or a value of a
+// wrong type, only such problems and those of files are reported.
 func Read(path string, opts ReadOptions) (*File, error) {
 	text, err := hostpath.ReadFile(path, maxTask)
 	if err != nil {
@@ -87,9 +87,7 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		f.secrets.Add(inDir(dir, name))
 		more, err := samplesOf(gate, inDir(dir, name), at(path, d.Lines["samples_from"]), opts)
 		bad = append(bad, err)
-		if err == nil {
-			f.Samples = append(f.Samples, more...)
-		}
+		f.Samples = append(f.Samples, more...)
 	}
 	for _, pattern := range f.SampleFolders {
 		more, err := folders(gate, dir, pattern, at(path, d.Lines["sample_folders"]))
@@ -99,7 +97,9 @@ func Read(path string, opts ReadOptions) (*File, error) {
 		}
 		f.Samples = append(f.Samples, more...)
 	}
-	if d.Err() == nil { // otherwise the defaults are incomplete
+	if d.Err() != nil { // the defaults are incomplete
+		bad = append(bad, f.checkFiles(dir, gate, opts, d))
+	} else {
 		if len(f.Samples) == 0 && errors.Join(bad...) == nil {
 			return nil, &fumehood.Error{
 				Op: "read task", Path: path, Class: fumehood.ErrFile, Err: errors.New("it has no samples"),
@@ -139,7 +139,7 @@ func readError(op, path string, err error) error {
 }
 
 // samplesOf reads a file of samples, which is named there; its name's extension defines the format. Files that the
-// samples name must be in its folder.
+// samples name must be in its folder. Samples with problems are left out.
 func samplesOf(gate hostpath.Gate, path, there string, opts ReadOptions) ([]*Sample, error) {
 	op := there + ": read samples"
 	text, err := gate.Read(path, maxData)
@@ -196,8 +196,10 @@ func samplesOf(gate hostpath.Gate, path, there string, opts ReadOptions) ([]*Sam
 			d.Wrong(n, "", "a sample")
 			continue
 		}
-		d.Node(n, s)
-		samples = append(samples, s)
+		before := d.Problems()
+		if d.Node(n, s); d.Problems() == before {
+			samples = append(samples, s)
+		}
 	}
 	return samples, d.Err()
 }

@@ -404,10 +404,18 @@ func TestRead_problems(t *testing.T) {
 		"lines":              {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": "{\"id\":\"a\"}\n\n{\"id\":1}\n{\n[]\n{\"id\":\"b\"} x\n"}, []string{"r.jsonl:3: id: wanted a text", "r.jsonl:4: wanted a line of JSON", "r.jsonl:5: wanted a mapping, found a list", "r.jsonl:6: wanted a line of JSON"}},
 		"deep lines":         {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": strings.Repeat("[", 1<<20)}, []string{"r.jsonl:1: wanted a line of JSON, found more than 1000 levels"}},
 		"rows":               {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,nonsense,expect.exit_code\na,1,x\nb\n"}, []string{"r.csv:2: nonsense: wanted", "r.csv:2: expect.exit_code: wanted an exit code", "r.csv:3: wanted a row"}},
-		"columns":            {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,metadata,metadata.a\na,x,0\nb,{},\n"}, []string{"r.csv:2: metadata.a: wanted a value of this column"}},
-		"no folders":         {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: none/*}"}, []string{"no folder matches"}},
-		"a folder's name":    {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/" + strings.Repeat("n", 201) + "/sample.yaml": "{}"}, []string{"sample.yaml: id: wanted a text of 1 to 200 characters"}},
-		"a bare folder":      {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/a/x": ""}, []string{"sample.yaml: no such file"}},
+		"rows alike": {
+			map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.jsonl}", "r.jsonl": strings.Repeat("{\"id\":\"a\",\"x\":1,\"timeout\":5}\n", 44)},
+			[]string{"r.jsonl:1: x: wanted", "r.jsonl:3: x: wanted", `(did you mean id?); and 41 more like it in line 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...`, "r.jsonl:3: timeout: wanted a duration such as 90s or 10m, or none, found 5; and 41 more like it"},
+		},
+		"files and keys": {
+			map[string]string{"task.yaml": "name: t\ncomand: [a]\nfiles: {/a: none.txt}\nenvironment: {compose: c.yaml}\nsamples:\n- {id: a, timeout: 5}\n- {id: b, stdin: {file: in}}\nsamples_from: r.jsonl", "r.jsonl": "{\"id\":1}\n{\"id\":\"c\",\"stdin\":{\"file\":\"in/c\"}}\n"},
+			[]string{"task.yaml:2: comand: wanted", `task.yaml:3: file "/a": no such file`, "task.yaml:4: environment: no such file", "task.yaml:6: samples[0].timeout: wanted", `task.yaml:7: sample "b": stdin: `, "r.jsonl:1: id: wanted", `r.jsonl:2: sample "c": stdin: `},
+		},
+		"columns":         {map[string]string{"task.yaml": "{name: t, command: [a], samples_from: r.csv}", "r.csv": "id,metadata,metadata.a\na,x,0\nb,{},\n"}, []string{"r.csv:2: metadata.a: wanted a value of this column"}},
+		"no folders":      {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: none/*}"}, []string{"no folder matches"}},
+		"a folder's name": {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/" + strings.Repeat("n", 201) + "/sample.yaml": "{}"}, []string{"sample.yaml: id: wanted a text of 1 to 200 characters"}},
+		"a bare folder":   {map[string]string{"task.yaml": "{name: t, command: [a], sample_folders: f/*}", "f/a/x": ""}, []string{"sample.yaml: no such file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := lay(t, c.files)

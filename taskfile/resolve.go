@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/alike"
 	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/strict"
 	"github.com/fumehood/fumehood/score"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/task"
 )
-
-// mostProblems is the maximum number of samples whose errors are reported at once.
-const mostProblems = 20
 
 // maxShared bounds the total number of the defaults' files, metadata and steps over all samples, because each
 // sample has a copy of them.
@@ -36,26 +36,15 @@ type step struct {
 
 // problems collects the problems of a task. Each is reported once: samples share the values of the task.
 type problems struct {
-	errs []error
+	errs alike.Errors
 	seen map[string]bool
 }
 
-// full reports whether no more problems are reported.
-func (p *problems) full() bool { return len(p.errs) > mostProblems }
-
 func (p *problems) add(op string, err error) {
-	if p.full() {
-		return
-	}
 	e := &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: err}
-	text := e.Error()
-	switch {
-	case p.seen[text]:
-	case len(p.errs) == mostProblems:
-		p.errs = append(p.errs, errors.New("there may be more"))
-	default:
+	if text := e.Error(); !p.seen[text] {
 		p.seen[text] = true
-		p.errs = append(p.errs, e)
+		p.errs.Add(op, err, e)
 	}
 }
 
@@ -123,9 +112,6 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	envs := &environments{opts: opts, known: map[*Environment]*environment{}, trees: map[string]error{}}
 	shared := f.contents(own)
 	for _, s := range f.Samples {
-		if found.full() {
-			break
-		}
 		s.resolve(&f.Defaults, own, shared, envs)
 		if first := f.byID[s.ID]; first != nil {
 			found.add(fmt.Sprintf("%s: sample %q", s.at, s.ID), fmt.Errorf("duplicate id, already used at %s", first.at))
@@ -135,7 +121,34 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 		f.noteFiles(s)
 	}
 	f.provider, f.buildings = cmp.Or(envs.provider, spec.TypeDocker), envs.buildings
-	return errors.Join(found.errs...)
+	return found.errs.Join()
+}
+
+// checkFiles reports the problems of the files that are named by a task file with other problems, of d. Environments with
+// such problems are left out.
+func (f *File) checkFiles(dir string, gate hostpath.Gate, opts ReadOptions, d *strict.Decoder) error {
+	found := &problems{seen: map[string]bool{}}
+	envs := &environments{opts: opts, known: map[*Environment]*environment{}, trees: map[string]error{}}
+	check := func(of *Defaults, who origin, path string) {
+		of.contents(who)
+		if of.Environment != nil && !d.Within(path+"environment") {
+			envs.of(of.Environment, who)
+		}
+		if of.Grader != nil && !d.Within(path+"grader") {
+			envs.hide(of.Grader, who)
+			if of.Grader.Environment != nil {
+				envs.of(of.Grader.Environment, who)
+			}
+		}
+	}
+	check(&f.Defaults, origin{problems: found, source: source{file: f.File, dir: dir, gate: gate}, at: f.File}, "")
+	for i, s := range f.Samples {
+		path := fmt.Sprintf("samples[%d].", i)
+		if s != nil && (s.source.file != f.File || !d.Within(strings.TrimSuffix(path, "."))) {
+			check(&s.Defaults, origin{found, s.source, s.at, s.ID}, path)
+		}
+	}
+	return found.errs.Join()
 }
 
 // noteFiles records the files of a sample that must not be in images, or only in the sample's own.

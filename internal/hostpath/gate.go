@@ -65,8 +65,18 @@ func (g Gate) Check(path string) error {
 	case inside:
 		return nil
 	}
-	return fmt.Errorf("%s is outside %s, and may not be read: --allow-read %s allows it", path, g.whose, path)
+	return &outsideError{path, g.whose}
 }
+
+// outsideError is the error of a path outside of a gate's folders.
+type outsideError struct{ path, whose string }
+
+func (e *outsideError) Error() string {
+	return fmt.Sprintf("%s is outside %s, and may not be read: --allow-read %s allows it", e.path, e.whose, e.path)
+}
+
+// Outside returns the path.
+func (e *outsideError) Outside() string { return e.path }
 
 // File returns an error if a path may not be read as a file: the gate rejects it, it is not a regular file, or it has
 // more than most bytes. A path that does not exist passes.

@@ -5,13 +5,19 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// MaxProblems is the maximum number of problems that are listed for a file.
-const MaxProblems = 20
+const (
+	// MaxProblems is the maximum number of problems that are listed for a file, and maxEach that of one kind.
+	MaxProblems = 20
+	maxEach     = 3
+	// maxFound is the number of problems after which Stop ends the reading of a file.
+	maxFound = 10_000
+)
 
 // Decoder walks a document together with the Go type that it is read into. It continues after a problem.
 // Following an alias also descends in the type, so the walk is bounded for every document.
@@ -32,28 +38,55 @@ type Decoder struct {
 	Lines map[string]int // lines of struct keys that are present and not null, by path
 
 	problems []*Problem
-	more     int  // number of problems beyond MaxProblems
-	stopped  bool // Stop has returned true
-	aliases  int  // number of aliases being followed
-	values   int  // number of values read below aliases
-	exceeded bool // MaxAliased was exceeded, and this is reported
+	kinds    map[string][]*Problem // those of problems, by kind
+	found    int                   // number of all problems
+	more     int                   // number of problems of kinds beyond MaxProblems
+	stopped  bool                  // Stop has returned true
+	aliases  int                   // number of aliases being followed
+	values   int                   // number of values read below aliases
+	exceeded bool                  // MaxAliased was exceeded, and this is reported
 }
 
 // maxAliased is the default of Decoder.MaxAliased.
 const maxAliased = 1_000_000
 
-// Problem records a problem.
+// index matches the position in a list in a path.
+var index = regexp.MustCompile(`\[[0-9]+\]`)
+
+// Problem records a problem. One that differs from an earlier one only by its line, its position in lists and the found
+// value is of the same kind.
 func (d *Decoder) Problem(line int, path, wanted, found, hint string) {
-	if len(d.problems) == MaxProblems {
+	d.found++
+	kind := index.ReplaceAllString(path, "[]") + "\x00" + wanted
+	like := d.kinds[kind]
+	switch {
+	case len(like) == maxEach:
+		like[maxEach-1].count(line)
+		return
+	case len(d.problems) == MaxProblems:
 		d.more++
 		return
+	case d.kinds == nil:
+		d.kinds = map[string][]*Problem{}
 	}
-	d.problems = append(d.problems, &Problem{File: d.File, Line: line, Path: path, Wanted: wanted, Found: found, Hint: hint})
+	p := &Problem{File: d.File, Line: line, Path: path, Wanted: wanted, Found: found, Hint: hint}
+	d.kinds[kind], d.problems = append(like, p), append(d.problems, p)
 }
 
-// Stop reports whether there are more problems than Err lists. The caller then reads no further, which Err says.
+// Problems returns the number of problems so far.
+func (d *Decoder) Problems() int { return d.found }
+
+// Within reports whether a listed problem is of the value at a path or below it.
+func (d *Decoder) Within(path string) bool {
+	return slices.ContainsFunc(d.problems, func(p *Problem) bool {
+		rest, below := strings.CutPrefix(p.Path, path)
+		return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// Stop reports whether there are so many problems that the caller reads no further, which Err says.
 func (d *Decoder) Stop() bool {
-	d.stopped = d.stopped || d.more > 0
+	d.stopped = d.stopped || d.found > maxFound
 	return d.stopped
 }
 

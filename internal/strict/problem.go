@@ -6,6 +6,7 @@ package strict
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -23,9 +24,24 @@ type Problem struct {
 	Wanted string
 	Found  string // never the value of a variable
 	Hint   string // advice; empty if there is none
+
+	more  int   // number of other problems of the same kind
+	lines []int // lines of the first maxLines of them
 }
 
-// Error returns the problem as file:line: path: what was wanted, what was found. It is always one line.
+// maxLines is the number of lines that a problem lists for others of the same kind.
+const maxLines = 10
+
+// count records another problem of the same kind.
+func (p *Problem) count(line int) {
+	p.more++
+	if len(p.lines) < maxLines && line > 0 {
+		p.lines = append(p.lines, line)
+	}
+}
+
+// Error returns the problem as file:line: path: what was wanted, what was found, and the lines of others of its kind. It
+// is always one line.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.File + ":")
@@ -38,6 +54,15 @@ func (p *Problem) Error() string {
 	fmt.Fprintf(&b, " wanted %s, found %s", p.Wanted, p.Found)
 	if p.Hint != "" {
 		b.WriteString(" (" + p.Hint + ")")
+	}
+	if p.more > 0 {
+		fmt.Fprintf(&b, "; and %d more like it", p.more)
+	}
+	for i, line := range p.lines {
+		b.WriteString(map[bool]string{true: " in line ", false: ", "}[i == 0] + strconv.Itoa(line))
+	}
+	if n := len(p.lines); n > 0 && n < p.more {
+		b.WriteString(", ...")
 	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
