@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -29,14 +30,26 @@ def importing(
             ) from e
         if isinstance(e, SyntaxError):
             raise
-        extra, version = adapter.replace("_", "-"), ""
+        version = ""
         with contextlib.suppress(metadata.PackageNotFoundError):
             version = f" {metadata.version(distribution)}"
         if not version and isinstance(e, ModuleNotFoundError):
-            text = f"{distribution} is not installed: " + (source or f"pip install 'fumehood[{extra}]'")
+            advice = source or f"pip install '{_requirement(adapter, distribution)}'"
+            text = f"{distribution} is not installed: {advice}"
         else:
             text = f"the interface of {distribution}{version} is not supported: {e}"
         raise ImportError(f"fumehood.{adapter}: {text}") from e
+
+
+def _requirement(adapter: str, distribution: str) -> str:
+    """The framework with the versions that the adapter supports, as far as this package is installed."""
+    extra = adapter.replace("_", "-")
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for line in metadata.requires("fumehood") or ():
+            requirement, _, marker = line.partition(";")
+            if re.fullmatch(rf"""\s*extra\s*==\s*["']{extra}["']\s*""", marker):
+                return requirement.strip()
+    return distribution
 
 
 def expect(function: Callable[..., Any], parameters: Sequence[str]) -> None:

@@ -208,7 +208,7 @@ def test_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(metadata, "version", missing)
     monkeypatch.setitem(sys.modules, "deepagents.backends.protocol", None)
-    with pytest.raises(ImportError, match=r"deepagents is not installed: pip install 'fumehood\[deepagents\]'"):
+    with pytest.raises(ImportError, match=r"deepagents is not installed: pip install 'deepagents"):
         importlib.import_module("fumehood.deepagents")
 
 

@@ -642,7 +642,7 @@ def test_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "agents.sandbox.session", None)
         patched.setattr(metadata, "version", missing)
-        with pytest.raises(ImportError, match=re.escape("pip install 'fumehood[openai-agents]'")):
+        with pytest.raises(ImportError, match=re.escape("pip install 'openai-agents")):
             importlib.reload(fumehood.openai_agents)
 
 
