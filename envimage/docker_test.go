@@ -194,6 +194,19 @@ func TestBuild_buildKit(t *testing.T) {
 	}
 }
 
+func TestBuild_ignoredDockerfile(t *testing.T) {
+	bothBuilders(t, func(t *testing.T, p *docker.Provider) {
+		text := "FROM fumehood-test/busybox\nCOPY . /here\n"
+		e := environment(t, p, "docker: {build: {}}\n", map[string]string{".dockerignore": "Dockerfile\n.dockerignore\n*.yaml", "kept": ""})
+		for _, word := range []string{"one", "two"} { // only the Dockerfile changes
+			write(t, filepath.Dir(e.File), map[string]string{"Dockerfile": text + "RUN echo " + word + " >/word\n"})
+			if got := output(t, p, build(t, p, e).Tags[0], "ls -A /here; cat /word"); got != "kept\n"+word+"\n" {
+				t.Errorf("got %q", got)
+			}
+		}
+	})
+}
+
 func TestBuild_upToDate(t *testing.T) {
 	bothBuilders(t, isBuiltAgainOnlyWhenItsInputsChange)
 }

@@ -57,8 +57,14 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 		return nil, err
 	}
 	tree, err := buildcontext.Context(ctx, dir, build.Dockerfile, buildcontext.Options{Exclude: e.Exclude})
+	if err != nil {
+		return nil, err
+	}
 	p.build.trees = []*buildcontext.Tree{tree}
-	return p, err
+	if !tree.HasDockerfile() {
+		p.build.Dockerfile = ""
+	}
+	return p, nil
 }
 
 // read reads the Dockerfile of a build.
@@ -127,6 +133,9 @@ func (p *plan) inputs(ids map[string]string) string {
 	}{Recipe: recipe, Bases: ids, Env: p.env.Environment.Env, Dir: p.env.Docker.Workdir, User: p.env.Docker.User}
 	if b := p.build; b != nil {
 		of.Context, of.Dockerfile, of.Args = b.trees[0].Hash(), b.Dockerfile, b.Args
+		if b.Dockerfile == "" {
+			of.Dockerfile = b.Text
+		}
 		if p.caches {
 			of.Scope = b.CacheScope
 		}

@@ -30,12 +30,13 @@ type ImageLoader interface {
 	LoadImages(ctx context.Context, file string) ([]Image, error)
 }
 
-// ImageBuild describes an image to build. Context, Dockerfile and Mark are required.
+// ImageBuild describes an image to build. Context, Mark, and Dockerfile or Text are required.
 type ImageBuild struct {
 	// Tags are the names of the image. A tag of another image moves to it. Without tags, the image has no name and
 	// serves as a base for others.
 	Tags []string
-	// Context is the build context, a tar stream. Dockerfile is a path in it.
+	// Context is the build context, a tar stream. Dockerfile is a path in it; if it is empty, the Dockerfile is Text, and
+	// steps do not see it.
 	Context    io.Reader
 	Dockerfile string
 	// Text is the content of a Dockerfile written by a user. The provider then chooses a builder that supports its

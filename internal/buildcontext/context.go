@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/patternmatcher"
@@ -41,13 +42,22 @@ type Tree struct {
 	options workspace.CreateOptions
 	hash    string   // of the included files
 	without []string // existing files that were excluded
+	// dockerfile is set if the files include the Dockerfile.
+	dockerfile bool
 }
 
 // Folder returns an empty folder of that name in a context, or nothing if name is empty.
 func Folder(name string) *Tree { return &Tree{prefix: name} }
 
+// IgnoreNothing is an ignore list without patterns. Beside a Dockerfile, as NAME.dockerignore, it keeps BuildKit from
+// reading the context's own list.
+const IgnoreNothing = "# The context has only what is not ignored.\n"
+
 // Hash returns the hash of all included files.
 func (t *Tree) Hash() string { return t.hash }
+
+// HasDockerfile reports whether the files include the Dockerfile. If not, the builder must get it apart from the context.
+func (t *Tree) HasDockerfile() bool { return t.dockerfile }
 
 // HashOf returns a hash of the inputs of an image: strings, numbers, and lists, maps and structs of these.
 func HashOf(v any) string {
@@ -68,23 +78,23 @@ type Options struct {
 
 // Context reads the context of a Dockerfile. dockerfile is its path in the context, or empty if it is not from there.
 // Files that match the Dockerfile's own ignore list (NAME.dockerignore) are excluded; without such a list, the
-// folder's applies.
+// folder's applies. That may exclude the Dockerfile and the list too.
 func Context(ctx context.Context, dir, dockerfile string, opts Options) (*Tree, error) {
 	matcher, err := ignored(dir, dockerfile)
 	if err != nil {
 		return nil, err
 	}
-	return newTree(ctx, dir, "", opts, matcher)
+	return newTree(ctx, dir, "", dockerfile, opts, matcher)
 }
 
 // NewTree reads a whole folder. prefix is its path in the context, empty for the root. Files that an image cannot
 // contain are an ErrConfig: pipes, sockets, devices.
 func NewTree(ctx context.Context, dir, prefix string) (*Tree, error) {
-	return newTree(ctx, dir, prefix, Options{}, nil)
+	return newTree(ctx, dir, prefix, "", Options{}, nil)
 }
 
 // newTree excludes what matcher matches; a nil matcher matches nothing.
-func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *patternmatcher.PatternMatcher) (*Tree, error) {
+func newTree(ctx context.Context, dir, prefix, dockerfile string, opts Options, matcher *patternmatcher.PatternMatcher) (*Tree, error) {
 	t := &Tree{dir: dir, prefix: prefix, options: workspace.CreateOptions{
 		Compression: workspace.None, Limits: workspace.Limits{Bytes: maxContext, Entries: maxContextEntries},
 	}}
@@ -124,6 +134,7 @@ func newTree(ctx context.Context, dir, prefix string, opts Options, matcher *pat
 		return nil, e
 	}
 	t.hash = m.Hash()
+	t.dockerfile = slices.ContainsFunc(m.Entries, func(e workspace.Entry) bool { return e.Path == dockerfile })
 	return t, nil
 }
 
@@ -143,8 +154,7 @@ func fits(m *workspace.Manifest, anyLinks bool) error {
 	return nil
 }
 
-// ignored reads the ignore list of a context. The Dockerfile and the list itself are always included, because the
-// builder needs them. A nil matcher excludes nothing.
+// ignored reads the ignore list of a context. A nil matcher excludes nothing.
 func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -169,10 +179,6 @@ func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	patterns, err := ignorefile.ReadAll(strings.NewReader(text))
 	if err != nil {
 		return nil, fail(err)
-	}
-	patterns = append(patterns, "!"+list)
-	if dockerfile != "" {
-		patterns = append(patterns, "!"+dockerfile)
 	}
 	matcher, err := patternmatcher.New(patterns)
 	if err == nil {

@@ -142,7 +142,27 @@ func TestContext_ownIgnoreList(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if want := []string{".dockerignore", "link", "two", "x.Dockerfile", "x.Dockerfile.dockerignore"}; !slices.Equal(names, want) {
-		t.Errorf("got %q", names)
+	if want := []string{".dockerignore", "link", "two", "x.Dockerfile", "x.Dockerfile.dockerignore"}; !slices.Equal(names, want) || !tree.HasDockerfile() {
+		t.Errorf("got %q, %v", names, tree.HasDockerfile())
+	}
+}
+
+func TestContext_ignoresItself(t *testing.T) {
+	for list, want := range map[string]string{
+		"Dockerfile\n.dockerignore": "one",
+		"*\n!one":                   "one",
+		".d*":                       "Dockerfile one",
+		"**":                        "",
+		"*\n!D*":                    "Dockerfile",
+	} {
+		dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM a", ".dockerignore": list, "one": "1"})
+		tree, err := Context(t.Context(), dir, "Dockerfile", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, err := sent(t, "", tree)
+		if got := strings.Join(names, " "); err != nil || got != want || tree.HasDockerfile() != strings.Contains(want, "D") {
+			t.Errorf("%q: got %q, %v, %v", list, got, tree.HasDockerfile(), err)
+		}
 	}
 }

@@ -14,13 +14,9 @@ import (
 // Dockerfile is the Dockerfile of a build.
 type Dockerfile struct {
 	buildcontext.Dockerfile
-	Text  string
-	Path  string // in the context
-	Added bool   // it is inline or outside the context's folder, and is added to the context
+	Text string
+	Path string // in the context's folder; empty if it is inline or outside of it
 }
-
-// AddedDockerfile is the path in the context of a Dockerfile that is added to it.
-const AddedDockerfile = ".fumehood.Dockerfile"
 
 // ReadDockerfile reads the Dockerfile of s.Build. host is the builder's platform, such as "linux/amd64".
 func (s Source) ReadDockerfile(host string) (d Dockerfile, err error) {
@@ -34,7 +30,6 @@ func (s Source) ReadDockerfile(host string) (d Dockerfile, err error) {
 }
 
 func (d *Dockerfile) read(build *Build) (err error) {
-	d.Path, d.Added = AddedDockerfile, true
 	if build.Inline != "" {
 		d.Text = build.Inline
 		return nil
@@ -44,7 +39,7 @@ func (d *Dockerfile) read(build *Build) (err error) {
 		dockerfile = filepath.Join(build.Context, dockerfile)
 	}
 	if rel, err := filepath.Rel(build.Context, dockerfile); err == nil && filepath.IsLocal(rel) {
-		d.Path, d.Added = filepath.ToSlash(rel), false
+		d.Path = filepath.ToSlash(rel)
 		d.Text, err = buildcontext.ReadDockerfile(build.Context, rel)
 		return err
 	}
@@ -73,11 +68,7 @@ func (s Source) BuildContext(ctx context.Context, d Dockerfile) (*buildcontext.T
 	if s.Build.Context == "" {
 		return buildcontext.Folder(""), nil
 	}
-	dockerfile := d.Path
-	if d.Added {
-		dockerfile = ""
-	}
-	return buildcontext.Context(ctx, s.Build.Context, dockerfile, buildcontext.Options{AnyLinks: true, Exclude: s.Exclude})
+	return buildcontext.Context(ctx, s.Build.Context, d.Path, buildcontext.Options{AnyLinks: true, Exclude: s.Exclude})
 }
 
 // SecretIDs returns the ids of the secrets of a build, sorted.

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/buildcontext"
 )
 
@@ -24,7 +25,8 @@ import (
 type Build struct {
 	Tags       []string
 	Context    io.Reader
-	Dockerfile string
+	Dockerfile string // its path in the context
+	Text       string // the Dockerfile itself, if it is not in the context; steps do not see it
 	Args       map[string]string
 	Labels     map[string]string // sealed for the first tag
 	Network    string
@@ -67,14 +69,29 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
-	if b.BuildKit {
+	switch {
+	case b.BuildKit:
 		opts.Version = build.BuilderBuildKit
-		var end func()
-		if opts.SessionID, end, err = c.secrets(ctx, b.Secrets); err != nil {
+		end, err := c.serve(ctx, &b, &opts)
+		if err != nil {
 			return "", c.translate(err, op)
 		}
 		defer end()
+	case b.Text != "":
+		opts.Dockerfile = buildcontext.Hidden
+		whole, id := b.Context, ""
+		err := archive.Pipe(func(w io.Writer) error { return buildcontext.Hide(w, whole, b.Text) }, func(r io.Reader) error {
+			b.Context = r
+			id, err = c.build(ctx, op, b, opts, report)
+			return err
+		})
+		return id, err
 	}
+	return c.build(ctx, op, b, opts, report)
+}
+
+// build is Build with the context and the options for the Engine.
+func (c *Client) build(ctx context.Context, op string, b Build, opts client.ImageBuildOptions, report func(step string)) (string, error) {
 	res, err := c.api.ImageBuild(ctx, b.Context, opts)
 	if err != nil {
 		return "", c.translate(err, op)

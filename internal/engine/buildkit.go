@@ -2,27 +2,49 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"net"
 
 	controlapi "github.com/moby/buildkit/api/services/control"
 	"github.com/moby/buildkit/session"
+	"github.com/moby/buildkit/session/filesync"
 	"github.com/moby/buildkit/session/secrets/secretsprovider"
+	"github.com/moby/moby/client"
 )
 
-// BuildKit receives the build context in the request, as the Engine's own builder does. It requests only secrets
-// separately, by gRPC over another connection.
+// BuildKit receives the build context in the request, as the Engine's own builder does. It requests secrets separately,
+// by gRPC over another connection, and also the context and the Dockerfile if steps must not see the Dockerfile.
 
-// secrets serves a build's secrets until end is called. Without secrets it opens no session.
-func (c *Client) secrets(ctx context.Context, secrets map[string][]byte) (id string, end func(), err error) {
-	if len(secrets) == 0 {
-		return "", func() {}, nil
+// serve serves what BuildKit requests separately, until end is called. It changes the build and its options accordingly.
+// If there is nothing to serve, it opens no session.
+func (c *Client) serve(ctx context.Context, b *Build, opts *client.ImageBuildOptions) (end func(), err error) {
+	var served []session.Attachable
+	closeAll := func() {}
+	if len(b.Secrets) > 0 {
+		served = append(served, secretsprovider.FromMap(b.Secrets))
 	}
-	s, err := session.NewSession(ctx, "")
+	if b.Text != "" {
+		files, err := spool(b.Context)
+		if err != nil {
+			return nil, err
+		}
+		closeAll = files.close
+		served = append(served, filesync.NewFSSyncProvider(filesync.StaticDirSource{"context": files, "dockerfile": dockerfileOnly(b.Text)}))
+		b.Context, opts.RemoteContext, opts.Dockerfile = nil, "client-session", dockerfileName
+	}
+	if len(served) == 0 {
+		return closeAll, nil
+	}
+	// BuildKit takes files of an earlier context of the same key for these if their sizes and times are equal.
+	s, err := session.NewSession(ctx, rand.Text())
 	if err != nil {
-		return "", nil, err
+		closeAll()
+		return nil, err
 	}
-	s.Allow(secretsprovider.FromMap(secrets))
+	for _, a := range served {
+		s.Allow(a)
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -30,9 +52,11 @@ func (c *Client) secrets(ctx context.Context, secrets map[string][]byte) (id str
 			return c.api.DialHijack(ctx, "/session", proto, meta)
 		}) // if the session fails, the build reports it
 	}()
-	return s.ID(), func() {
+	opts.SessionID = s.ID()
+	return func() {
 		_ = s.Close()
 		<-ended
+		closeAll()
 	}, nil
 }
 

@@ -83,8 +83,12 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	if buildKit {
 		args = scopedArgs(args, b.CacheScope)
 	}
+	text := ""
+	if b.Dockerfile == "" {
+		text = b.Text
+	}
 	id, err := p.engine.Build(ctx, engine.Build{
-		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Args: args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
+		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Text: text, Args: args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
 		BuildKit: buildKit, Labels: of.labels(nil),
 	}, report)
 	if err != nil && ctx.Err() != nil {

@@ -105,7 +105,7 @@ func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, c
 }
 
 // buildRecipe is increased when the same inputs shall result in a different image.
-const buildRecipe = 1
+const buildRecipe = 2
 
 // inputs returns the hash of everything that an image is made of. Of secrets it includes only the IDs: as with the
 // builders, a new value does not cause a new build.
@@ -267,9 +267,8 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		}
 		build.Secrets[s.ID] = content
 	}
-	dockerfile := ""
-	if b.dockerfile.Added {
-		dockerfile = b.dockerfile.Text
+	if !tree.HasDockerfile() {
+		build.Text = b.dockerfile.Text
 	}
 	names := map[string]string{} // base images that were built here have another name in the daemon
 	for ref, on := range b.on {
@@ -279,12 +278,11 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	}
 	if len(names) > 0 {
 		var err error
-		if dockerfile, err = b.dockerfile.Renamed(names); err != nil {
+		if build.Text, err = b.dockerfile.Renamed(names); err != nil {
 			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrFile, Err: err}
 		}
-		build.Dockerfile = compose.AddedDockerfile
 	}
-	return buildcontext.Send(ctx, build.Dockerfile, dockerfile, []*buildcontext.Tree{tree}, func(content io.Reader) error {
+	return buildcontext.Send(ctx, "", "", []*buildcontext.Tree{tree}, func(content io.Reader) error {
 		build.Context = content
 		_, err := p.engine.Build(ctx, build, func(step string) {
 			p.opts.Progress(Progress{Image: b.title(), Status: step, Build: true})

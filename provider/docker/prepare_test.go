@@ -164,6 +164,48 @@ func TestBuild_contextArgsStage(t *testing.T) {
 	})
 }
 
+// TestBuild_ignored checks what COPY has of the files that only the builder needs.
+func TestBuild_ignored(t *testing.T) {
+	t.Parallel()
+	const text = "COPY . /here\nRUN find /here -type f -o -type l | sort >/found\n"
+	bothBuilders(t, func(t *testing.T, b *builder) {
+		name := "fumehood-test-" + b.mark
+		for what, c := range map[string]struct {
+			files      map[string]string
+			dockerfile string
+			inline     bool
+			want       string
+		}{
+			"nothing": {files: map[string]string{"Dockerfile": "FROM " + testBase + "\n" + text, ".dockerignore": "other"}, want: ".dockerignore Dockerfile d/e x"},
+			"both":    {files: map[string]string{"Dockerfile": "FROM " + testBase + "\n" + text, ".dockerignore": "Dockerfile\n.dockerignore\n"}, want: "d/e x"},
+			"own list": {
+				files:      map[string]string{"d/a.Dockerfile": "FROM " + testBase + "\n" + text, "d/a.Dockerfile.dockerignore": "d/a.*", ".dockerignore": ".*\nx"},
+				dockerfile: "d/a.Dockerfile", want: ".dockerignore d/e x",
+			},
+			"inline":                     {inline: true, want: "d/e x"},
+			"on another service's image": {files: map[string]string{"Dockerfile": "FROM " + name + "\n" + text}, want: "Dockerfile d/e x"},
+		} {
+			files := map[string]string{"x": "x", "d/e": "e", "l": "-> x"}
+			maps.Copy(files, c.files)
+			build := compose.Build{Context: filetest.Lay(t, files), Dockerfile: c.dockerfile}
+			if c.inline {
+				build.Inline = "FROM " + testBase + "\n" + text
+			}
+			base := b.source("base", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\n"})
+			base.Image = name + ":latest"
+			images, err := b.prepare(t.Context(), []compose.Source{b.source("app", build), base}, &fumehood.Compose{}, provider.PrepareOptions{})
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+				continue
+			}
+			got := strings.ReplaceAll(b.reads(t, images["app"].Ref, "/found"), "/here/", "")
+			if got := strings.Join(slices.DeleteFunc(strings.Fields(got), func(name string) bool { return name == "l" }), " "); got != c.want {
+				t.Errorf("%s: got %q, want %q", what, got, c.want)
+			}
+		}
+	})
+}
+
 // TestBuild_names has a project that gives its builds the names of other images, and builds on them.
 func TestBuild_names(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -208,11 +207,7 @@ func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Docker
 	if err := os.WriteFile(build.Dockerfile, []byte(d.Text), 0o600); err != nil {
 		return "", err
 	}
-	ignored, err := buildcontext.ReadDockerfile(build.Context, d.Path+".dockerignore") // which BuildKit reads beside the Dockerfile
-	if err == nil {
-		err = os.WriteFile(build.Dockerfile+".dockerignore", []byte(ignored), 0o600)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.WriteFile(build.Dockerfile+".dockerignore", []byte(buildcontext.IgnoreNothing), 0o600); err != nil {
 		return "", err
 	}
 	file := filepath.Join(folder, "image.tar")

@@ -228,6 +228,19 @@ func TestProvider_Start_buildKit(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+	t.Run("ignored Dockerfile", func(t *testing.T) {
+		text := from + "COPY . /c\nRUN ls -A /c >/found\n"
+		for want, files := range map[string]map[string]string{
+			"kept\n":                  {"D": text, ".dockerignore": "D\n.dockerignore\ncompose.yaml\n"},
+			".dockerignore\nkept\n":   {"D": text, "D.dockerignore": "D*\ncompose.yaml\n", ".dockerignore": "*"},
+			"D\ncompose.yaml\nkept\n": {"D": text, ".dockerignore": ".*"},
+		} {
+			files["kept"] = "x"
+			if got := run(t, buildProject(t, "network: none, dockerfile: D", files), "cat /found"); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	})
 	t.Run("changed context", func(t *testing.T) {
 		for _, content := range []string{"1", "2", "1"} {
 			spec := buildProject(t, "network: none", map[string]string{"Dockerfile": from + "COPY f /f\n", "f": content})
