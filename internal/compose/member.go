@@ -63,6 +63,9 @@ type Health struct {
 // include the settings that break the isolation and were allowed. CheckPod must have accepted the project. The error
 // is an ErrUnsupported that names file and line.
 func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member, []Change, error) {
+	if err := p.CheckPrograms(images); err != nil {
+		return nil, nil, err
+	}
 	changes := p.Apply(Policy{Volume: guestVolume, Serve: true, Limits: spec.Limits, Images: images})
 	c := &checking{Project: p}
 	var all []Member
@@ -84,7 +87,7 @@ func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member
 		}
 		if !s.Serves {
 			m.Program = mainProgram(&svc, images[s.Name])
-			c.program(&svc, m.Program)
+			c.program(&svc)
 		}
 		p.memberMounts(&svc, &m)
 		own := p.as.Services[s.Name] // before the policy removed the container's name
@@ -104,11 +107,9 @@ func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member
 }
 
 // program checks what runs a service's own program.
-func (c *checking) program(svc *types.ServiceConfig, program []string) {
+func (c *checking) program(svc *types.ServiceConfig) {
 	const why = "the native provider starts programs without a terminal, and with an empty standard input"
 	switch {
-	case len(program) == 0:
-		c.refuse(of(svc, "command"), "neither the image nor the file names a program")
 	case svc.Tty:
 		c.refuse(of(svc, "tty"), why)
 	case svc.StdinOpen:
@@ -136,17 +137,6 @@ func namesOf(svc *types.ServiceConfig) []string {
 	return names
 }
 
-// mainProgram returns the program of a service with its arguments.
-func mainProgram(svc *types.ServiceConfig, img Image) []string {
-	entrypoint, command := []string(svc.Entrypoint), []string(svc.Command)
-	if svc.Entrypoint == nil {
-		entrypoint = img.Entrypoint
-		if svc.Command == nil {
-			command = img.Command
-		}
-	}
-	return slices.Concat(entrypoint, command)
-}
 
 // memberSpec returns the caller's spec with the settings of an applied service.
 func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumehood.Spec {

@@ -149,6 +149,7 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	a.limits(svc)
 	a.pol.Unheld.standIn(svc)
 	a.runtime(svc)
+	a.emptyCommand(svc, img)
 	idle := a.idles(svc, img)
 	a.harden(svc, idle)
 	a.process(svc, idle)

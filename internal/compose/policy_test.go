@@ -382,6 +382,8 @@ func TestApply_idleService(t *testing.T) {
 		{"command: sleep infinity", Image{Entrypoint: []string{"/sbin/tini", "-g", "--"}}, true},
 		{"command: sleep infinity, entrypoint: []", Image{Entrypoint: []string{"/docker-entrypoint.sh"}}, true},
 		{"entrypoint: [sleep, infinity]", Image{Entrypoint: []string{"/x"}, Command: []string{"y"}}, true},
+		{"entrypoint: []", Image{Entrypoint: []string{"/x"}, Command: []string{"sleep", "infinity"}}, true},
+		{"command: []", Image{Entrypoint: []string{"sleep", "infinity"}, Command: []string{"y"}}, true},
 		{"user: a", Image{Command: []string{"sleep", "infinity"}}, true},
 		{"user: a", Image{Command: []string{"python3"}}, false},
 		{"user: a", Image{}, false},
@@ -408,6 +410,42 @@ func TestApply_idleService(t *testing.T) {
 				t.Error("the service has no init")
 			}
 		})
+	}
+}
+
+func TestProject_emptyProgram(t *testing.T) {
+	image := Image{Entrypoint: []string{"entry"}, Command: []string{"cmd"}}
+	for keys, c := range map[string]struct {
+		image               Image
+		entrypoint, command types.ShellCommand // for the Engine
+		program             string
+	}{
+		"user: u":                       {image, nil, nil, "entry cmd"},
+		"command: null":                 {image, nil, nil, "entry cmd"},
+		"command: []":                   {image, types.ShellCommand{"entry"}, types.ShellCommand{}, "entry"},
+		"command: ''":                   {image, types.ShellCommand{"entry"}, types.ShellCommand{}, "entry"},
+		"entrypoint: []":                {image, types.ShellCommand{}, nil, "cmd"},
+		"entrypoint: ''":                {image, types.ShellCommand{}, nil, "cmd"},
+		"entrypoint: x":                 {image, types.ShellCommand{"x"}, nil, "x"},
+		"entrypoint: x, command: []":    {image, types.ShellCommand{"x"}, types.ShellCommand{}, "x"},
+		"entrypoint: [], command: x":    {image, types.ShellCommand{}, types.ShellCommand{"x"}, "x"},
+		"entrypoint: [], command: []":   {image, nil, nil, ""},
+		"command: [], restart: 'no'":    {Image{Command: []string{"cmd"}}, nil, nil, ""},
+		"entrypoint: [], restart: 'no'": {Image{Entrypoint: []string{"entry"}}, nil, nil, ""},
+	} {
+		images := map[string]Image{"a": c.image}
+		p, _ := applied(t, "services:\n  a: {image: i, "+keys+"}", fumehood.Compose{}, Policy{Volume: "guest", Serve: true, Images: images})
+		err := p.CheckPrograms(images)
+		a := p.as.Services["a"]
+		if got := strings.Join(mainProgram(&a, c.image), " "); got != c.program || (err == nil) != (c.program != "") {
+			t.Errorf("%s: got the program %q, %v", keys, got, err)
+		}
+		if err != nil && (!errors.Is(err, fumehood.ErrFile) || !strings.Contains(err.Error(), "compose.yaml:2: services.a.")) {
+			t.Errorf("%s: %v", keys, err)
+		}
+		if a := p.project.Services["a"]; err == nil && (!reflect.DeepEqual(a.Entrypoint, c.entrypoint) || !reflect.DeepEqual(a.Command, c.command)) {
+			t.Errorf("%s: got %q, %q", keys, a.Entrypoint, a.Command)
+		}
 	}
 }
 

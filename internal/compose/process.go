@@ -20,6 +20,41 @@ func (a *applying) idles(svc *types.ServiceConfig, img Image) bool {
 	return waits(mainProgram(svc, img))
 }
 
+// mainProgram returns the program of a service with its arguments. As with the Engine, an empty entrypoint clears the image's,
+// but not its command; as Compose says, an empty command clears the image's.
+func mainProgram(svc *types.ServiceConfig, img Image) []string {
+	entrypoint, command := []string(svc.Entrypoint), []string(svc.Command)
+	if svc.Entrypoint == nil {
+		entrypoint = img.Entrypoint
+	}
+	if svc.Command == nil && len(svc.Entrypoint) == 0 {
+		command = img.Command
+	}
+	return slices.Concat(entrypoint, command)
+}
+
+// CheckPrograms returns an error that names file and line of the services without a program.
+func (p *Project) CheckPrograms(images map[string]Image) error {
+	c := &checking{Project: p}
+	for _, name := range p.order {
+		svc := p.as.Services[name]
+		if svc.GetScale() > 0 && len(mainProgram(&svc, images[name])) == 0 {
+			c.refuse(of(&svc, "command"), "neither the image nor the file names a program")
+		}
+	}
+	return c.err()
+}
+
+// emptyCommand keeps an empty command from being replaced by the image's. The Engine does so if the entrypoint is the
+// image's too.
+func (a *applying) emptyCommand(svc *types.ServiceConfig, img Image) {
+	if svc.Command == nil || len(svc.Command) > 0 || svc.Entrypoint != nil || len(img.Entrypoint) == 0 {
+		return
+	}
+	svc.Entrypoint = slices.Clone(img.Entrypoint)
+	a.change(svc, "entrypoint", "", strings.Join(svc.Entrypoint, " "), "that of the image, with which the empty command replaces the image's")
+}
+
 // lendsPIDs reports whether another service shares a service's PID namespace.
 func (a *applying) lendsPIDs(name string) bool {
 	for _, other := range a.as.Services {

@@ -3,6 +3,7 @@
 package composesdk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -196,17 +198,29 @@ func distinctPorts(p *types.Project) *types.Project {
 	return &once
 }
 
-// Start starts the containers of a Hooked service. It waits for nothing.
-func (c *SDK) Start(ctx context.Context, p *compose.Project, service string) error {
+// Start starts the containers of a Hooked service. It waits for nothing. Secrets and configs with a content belong to
+// owner where the project sets no uid or gid.
+func (c *SDK) Start(ctx context.Context, p *compose.Project, service string, owner engine.FileOwner) error {
 	project := p.Types()
 	svc := project.Services[service]
 	svc.DependsOn = nil
+	svc.Secrets, svc.Configs = slices.Clone(svc.Secrets), slices.Clone(svc.Configs)
+	for i := range svc.Secrets {
+		setOwner(&svc.Secrets[i].UID, &svc.Secrets[i].GID, owner)
+	}
+	for i := range svc.Configs {
+		setOwner(&svc.Configs[i].UID, &svc.Configs[i].GID, owner)
+	}
 	alone := *project
 	alone.Services = types.Services{service: svc}
 	if err := c.service.Start(ctx, project.Name, api.StartOptions{Project: &alone}); err != nil {
 		return c.Engine.Translate(err, "start service "+service)
 	}
 	return nil
+}
+
+func setOwner(uid, gid *string, owner engine.FileOwner) {
+	*uid, *gid = cmp.Or(*uid, strconv.Itoa(owner.UID)), cmp.Or(*gid, strconv.Itoa(owner.GID))
 }
 
 // Close closes the connection.

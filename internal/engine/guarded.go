@@ -237,10 +237,11 @@ func (g *guarded) CopyFromContainer(ctx context.Context, id string, opts client.
 	return res, err
 }
 
-// CopyToContainer writes files.
+// CopyToContainer writes files. Their owners are the numbers in the archive: where the SDK asks for that, it sets an option
+// with which the Engine takes the container's user instead.
 func (g *guarded) CopyToContainer(ctx context.Context, id string, opts client.CopyToContainerOptions) (client.CopyToContainerResult, error) {
 	res, v, err := begin(ctx, g, callCopyTo, id, func(ctx context.Context, v *watchdog) (client.CopyToContainerResult, error) {
-		opts.Content = sending{opts.Content, v}
+		opts.Content, opts.CopyUIDGID = sending{opts.Content, v}, false
 		return g.APIClient.CopyToContainer(ctx, id, opts)
 	})
 	if v != nil {

@@ -82,6 +82,65 @@ func TestCompose_order(t *testing.T) {
 	}
 }
 
+// TestCompose_emptyCommand has an empty command or entrypoint in place of the image's.
+func TestCompose_emptyCommand(t *testing.T) {
+	t.Parallel()
+	file := project(t, `
+x-one: &one
+  build: {context: ., dockerfile_inline: "FROM fumehood-test/busybox\nENTRYPOINT [\"sh\", \"-c\", \"echo entry $$# >/out; exec sleep 1000\", \"zero\"]\nCMD [\"sh\", \"-c\", \"echo cmd $$# >/out; exec sleep 1000\"]\n"}
+services:
+  default: {<<: *one, command: []}
+  image: {<<: *one}
+  entrypoint: {<<: *one, entrypoint: []}
+`)
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: file})
+	for service, want := range map[string]string{"default": "entry 0\n", "image": "entry 3\n", "entrypoint": "cmd 0\n"} {
+		svc, err := sb.Lookup(service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "until [ -s /out ]; do sleep 0.05; done; cat /out"}, Timeout: 10 * time.Second})
+		if got := res.Stdout.Text(); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q", service, got, err, want)
+		}
+	}
+}
+
+// TestCompose_fileOwners checks the owners of secrets and configs that are copied into a container.
+func TestCompose_fileOwners(t *testing.T) {
+	t.Parallel()
+	file := project(t, `
+services:
+  default: {image: fumehood-test/python, command: sleep infinity, user: "1000", configs: &configs [{source: c, target: /c, mode: 0400}, {source: c, target: /group, gid: "7"}]}
+  named: {image: fumehood-test/python, command: sleep infinity, user: tester:5, configs: *configs}
+  own: {image: fumehood-test/python, command: sleep infinity, user: "1000:1001", configs: [{source: c, target: /c, uid: "7", gid: "8"}], secrets: [{source: s, mode: 0440}, {source: s, target: group, gid: "7"}]}
+  root: {image: fumehood-test/python, command: sleep infinity, user: root, configs: *configs}
+configs: {c: {content: word}}
+secrets: {s: {environment: S}}
+`)
+	file.Env = map[string]string{"S": "word"}
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: file})
+	for service, want := range map[string]string{
+		"default": "1000:1000:400 1000:7:444",
+		"named":   "1000:5:400 1000:7:444",
+		"own":     "7:8:444 1000:1001:440 1000:7:444",
+		"root":    "0:0:400 0:7:444",
+	} {
+		args := []string{"stat", "-c", "%u:%g:%a", "/c", "/group"}
+		if service == "own" {
+			args = append(args[:4], "/run/secrets/s", "/run/secrets/group")
+		}
+		svc, err := sb.Lookup(service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := svc.Exec(t.Context(), fumehood.Cmd{Args: args})
+		if got := strings.Join(strings.Fields(res.Stdout.Text()), " "); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q", service, got+res.Stderr.Text(), err, want)
+		}
+	}
+}
+
 func TestCompose_internalPorts(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), fumehood.Spec{Compose: project(t, twoServices)})

@@ -224,6 +224,9 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false
 	}
+	if err := sb.loaded.CheckPrograms(sb.images); err != nil {
+		return nil, err
+	}
 	sb.changes = sb.loaded.Apply(pol)
 	return sb.loaded, sb.checkForwards(sb.loaded.Services())
 }

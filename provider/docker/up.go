@@ -117,7 +117,11 @@ func (s starter) Launch(ctx context.Context) error {
 		}
 	}
 	if s.Hooked {
-		if err := s.sb.p.compose.Start(ctx, s.project, s.Name); err != nil {
+		owner, err := s.fileOwner(ctx, "")
+		if err == nil {
+			err = s.sb.p.compose.Start(ctx, s.project, s.Name, owner)
+		}
+		if err != nil {
 			return s.Failure("start", s.portTaken(err))
 		}
 	} else {
