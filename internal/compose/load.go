@@ -192,10 +192,15 @@ func (l *loading) readServiceFiles(project *types.Project) (*types.Project, []re
 	if len(refused) > 0 {
 		return project, refused
 	}
-	resolved, err := project.WithServicesEnvironmentResolved(true)
-	if err == nil {
-		resolved, err = resolved.WithServicesLabelsResolved(false)
+	for name, svc := range project.Services {
+		var err error
+		if svc.Environment, err = serviceEnvironment(project, svc); err != nil {
+			return project, []refusal{{err: errors.New(l.places.locate(err.Error()))}}
+		}
+		svc.EnvFiles = nil
+		project.Services[name] = svc
 	}
+	resolved, err := project.WithServicesLabelsResolved(false)
 	if err != nil {
 		return project, []refusal{{err: errors.New(l.places.locate(err.Error()))}}
 	}
@@ -235,8 +240,7 @@ func (l *loading) checkServiceFiles(project *types.Project, svc types.ServiceCon
 		return refused
 	}
 	svc.EnvFiles = files
-	one := &types.Project{Environment: project.Environment, Services: types.Services{svc.Name: svc}}
-	if _, err := one.WithServicesEnvironmentResolved(false); err != nil { // it returns a copy
+	if _, err := serviceEnvironment(project, svc); err != nil {
 		refuse("env_file", err)
 	}
 	return refused

@@ -131,6 +131,43 @@ services:
 	}
 }
 
+func TestLoad_rawEnvFiles(t *testing.T) {
+	dir := project(t, map[string]string{
+		"compose.yaml": `
+services:
+  web:
+    image: a
+    environment: {B: own}
+    env_file: [first.env, {path: raw.env, format: raw}, last.env, {path: none.env, format: raw, required: false}]
+`,
+		"first.env": "A=first\nC=first\n",
+		"raw.env":   "\ufeff# A=0\n  A=x#y $Z \"q\" 'r' ${X \r\nB=raw\nC==raw\n\nD=raw\nGIVEN\nMISSING\nEMPTY=",
+		"last.env":  "D=last\n",
+	})
+	src := fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, Env: map[string]string{"GIVEN": "$x"}}
+	p, err := Load(t.Context(), "box", src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"A": `x#y $Z "q" 'r' ${X `, "B": "own", "C": "=raw", "D": "last", "GIVEN": "$x", "MISSING": "(unset)", "EMPTY": "",
+	} {
+		if got := env(t, p, "web", name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	for content, want := range map[string]string{
+		"A=1\n=x": "raw.env:2: wanted NAME=VALUE", "A B=x": "raw.env:1: wanted", "A=\xff": "raw.env:1: wanted", "A=\x00": "raw.env:1: wanted",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "raw.env"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(t.Context(), "box", src); !errors.Is(err, fumehood.ErrFile) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "compose.yaml:6") {
+			t.Errorf("%q: %v", content, err)
+		}
+	}
+}
+
 func TestLoad_unsetVariable(t *testing.T) {
 	p := loadGood(t, "services:\n  web: {image: a, environment: {A: '${NOT_SET}', B: '${WITH_DEFAULT-1}', C: '$COMPOSE_PROJECT_NAME'}}\n", fumehood.Compose{})
 	if len(p.notes) != 1 || p.notes[0].Key != "${NOT_SET}" {
