@@ -42,7 +42,8 @@ type loaded struct {
 	order    []string // its services in the order of the files
 	notes    []Change // changes and allowed settings, before any policy
 	unset    []Unset  // uses of variables that are not set
-	content  string   // Compose.Content
+	warnings []Warning
+	content  string // Compose.Content
 }
 
 // Load reads a project as Compose does, for a sandbox with the given name. It rejects settings that a sandbox cannot
@@ -86,6 +87,8 @@ type loading struct {
 	size    int                      // their estimated size, see maxSize
 	weights map[string]int           // the same by file, without extended services
 	envs    map[string]types.Mapping // what the files see, by file
+	given   types.Mapping            // the variables that are not from files
+	hidden  []Warning                // about variables of included files
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -124,6 +127,10 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		p.notes = append(p.notes, Change{Key: "${" + u.Name + "}", Reason: "it is not set, and so empty, in " + u.At + "; " + OnlyNamed})
 	}
 	err = p.settle(l.src, refused)
+	p.warnings = append(l.hidden, l.findMisread()...)
+	for _, w := range p.warnings {
+		p.notes = append(p.notes, Change{Key: w.Key, Reason: w.Reason + " (" + w.At + ")"})
+	}
 	for i := range p.notes {
 		p.notes[i].From, p.notes[i].To = l.mask(p.notes[i].From), l.mask(p.notes[i].To)
 	}
@@ -277,6 +284,7 @@ func (l *loading) environment() error {
 			return err
 		}
 	}
+	l.given = maps.Clone(l.env)
 	vars, err := l.readVariables(l.env, files)
 	if err != nil {
 		return err
@@ -316,6 +324,9 @@ func (l *loading) problem(ctx context.Context, err error) error {
 		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	case !errors.As(err, &ours):
 		ours = &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: l.missingImage(err)}
+		if ours.Err == nil {
+			ours.Err = l.wrongValue(err)
+		}
 		if ours.Err == nil {
 			ours.Err = errors.New(l.places.locate(err.Error()))
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,6 +169,60 @@ services:
 	}
 }
 
+func TestProject_Warnings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		files map[string]string
+		env   map[string]string
+		want  string // without files' folder; empty without a warning
+	}{
+		"nothing": {files: map[string]string{"compose.yaml": `
+x-updated: 2024-01-02
+services:
+  a:
+    image: i
+    cpus: 1.0
+    environment: {A: "2024-01-02", B: yes, C: 12:30, D: 17, E: 1.5, F: null, G: on, H: '0755', I: true, J: !!str 2024-01-01, K: 08:00}
+    configs: [{source: c, mode: 0440}, {source: c, target: /d, mode: 0o440}, {source: c, target: /e, mode: "440"}, {source: c, target: /f, mode: 292}]
+    volumes: [{type: tmpfs, target: /t, tmpfs: {mode: 01777}}]
+configs: {c: {content: x}}
+`}},
+		"date":           {files: map[string]string{"compose.yaml": "services:\n  a:\n    image: i\n    environment:\n      D: 2024-01-02\n"}, want: "services.a.environment.D compose.yaml:5 " + readAsTime},
+		"time":           {files: map[string]string{"compose.yaml": "services:\n  a:\n    image: i\n    labels: {D: 2024-01-02 03:04:05}\n"}, want: "services.a.labels.D compose.yaml:4 " + readAsTime},
+		"octal":          {files: map[string]string{"compose.yaml": "services: {a: {image: i, environment: {D: 0755}}}"}, want: "services.a.environment.D compose.yaml:1 " + readAsNumber},
+		"trailing zero":  {files: map[string]string{"compose.yaml": "services: {a: {image: i, environment: {D: 1.10}}}"}, want: "services.a.environment.D compose.yaml:1 " + readAsNumber},
+		"underscore":     {files: map[string]string{"compose.yaml": "services: {a: {image: i, environment: {D: 1_000}}}"}, want: "services.a.environment.D compose.yaml:1 " + readAsNumber},
+		"large":          {files: map[string]string{"compose.yaml": "services: {a: {image: i, environment: {D: 123456789012345678901}}}"}, want: "services.a.environment.D compose.yaml:1 " + readAsNumber},
+		"merged":         {files: map[string]string{"compose.yaml": "x-e: &e\n  D: 1e3\nservices: {a: {image: i, environment: {<<: *e, E: x}}}"}, want: "services.a.environment.D compose.yaml:2 " + readAsNumber},
+		"merged list":    {files: map[string]string{"compose.yaml": "x-e: &e\n  D: 0x1\nservices: {a: {image: i, environment: {<<: [*e], E: x}}, b: {image: i, environment: *e}}"}, want: "services.a.environment.D compose.yaml:2 " + readAsNumber},
+		"tmpfs mode":     {files: map[string]string{"compose.yaml": "services: {a: {image: i, volumes: [{type: tmpfs, target: /t, tmpfs: {mode: 1777}}]}}"}, want: "services.a.volumes.0.tmpfs.mode compose.yaml:1 the mode 1777 is decimal, 03361 in octal: write 01777"},
+		"secret's mode":  {files: map[string]string{"compose.yaml": "services: {a: {image: i, secrets: [{source: s, mode: 440}]}}\nsecrets: {s: {environment: S}}"}, env: map[string]string{"S": "x"}, want: "services.a.secrets.0.mode compose.yaml:1 the mode 440 is decimal, 0670 in octal: write 0440"},
+		"included":       {files: map[string]string{"compose.yaml": "include: [p/c.yaml]\nservices: {a: {image: i}}", "p/c.yaml": "services: {b: {image: i, labels: {d: 2024-01-02}}}"}, want: "services.b.labels.d p/c.yaml:1 " + readAsTime},
+		"include's file": {files: map[string]string{"compose.yaml": "services: {a: {image: i}}\ninclude: [{path: c.yaml, env_file: c.env}]", "c.yaml": "services: {b: {image: i, labels: {d: '$A$B'}}}", ".env": "A=1\nB=1\n", "c.env": "A=2\nB=1\nC=1\n"}, want: "include.env_file compose.yaml:2 its A is not used: the variable files of the including project set it too, and have precedence"},
+		"given variable": {files: map[string]string{"compose.yaml": "services: {a: {image: i}}\ninclude: [{path: c.yaml, env_file: c.env}]", "c.yaml": "services: {b: {image: i}}", "c.env": "A=2\n"}, env: map[string]string{"A": "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := project(t, c.files)
+			p, err := Load(t.Context(), "box", fumehood.Compose{Files: []string{filepath.Join(dir, "compose.yaml")}, Env: c.env})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []string
+			for _, w := range p.Warnings() {
+				all = append(all, strings.ReplaceAll(strings.Join([]string{w.Key, w.At, w.Reason}, " "), dir+"/", ""))
+			}
+			if got := strings.Join(all, "\n"); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			for _, w := range p.Warnings() {
+				if !slices.ContainsFunc(p.notes, func(c Change) bool { return c.Key == w.Key && strings.Contains(c.Reason, w.Reason) }) {
+					t.Errorf("the notes lack %+v", w)
+				}
+			}
+		})
+	}
+}
+
 func TestLoad_unsetVariable(t *testing.T) {
 	p := loadGood(t, "services:\n  web: {image: a, environment: {A: '${NOT_SET}', B: '${WITH_DEFAULT-1}', C: '$COMPOSE_PROJECT_NAME'}}\n", fumehood.Compose{})
 	if len(p.notes) != 1 || p.notes[0].Key != "${NOT_SET}" {
@@ -199,7 +254,15 @@ func TestLoad_errors(t *testing.T) {
 		"x-fumehood: no mapping":      {"x-fumehood: 3\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood", "mapping"}},
 		"x-fumehood: another egress":  {"x-fumehood: {egress: all}\nservices: {web: {image: a}}\n", []string{"compose.yaml:1", "x-fumehood.egress", `"all"`}},
 		"x-fumehood: a list":          {"x-fumehood:\n  egress: {allow: [example.com]}\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.egress", "not supported yet"}},
-		"a date as a path":            {"services: {a: {image: i, volumes: [{type: bind, source: 2001-01-01, target: /x}]}}\n", []string{"a value has the wrong type"}},
+		"a date as a path":            {"services: {a: {image: i, volumes: [{type: bind, source: 2001-01-01, target: /x}]}}\n", []string{"compose.yaml:1: services.a.volumes.0.source: an unquoted date is read as a time: quote it"}},
+		"a date as an argument":       {"services:\n  a:\n    image: i\n    command: [echo, 2001-01-01]\n", []string{"compose.yaml:4: services.a.command.1: an unquoted date"}},
+		"a date as a folder":          {"x-dates: 2001-01-01\nservices:\n  a:\n    image: i\n    working_dir: 2001-01-01\n", []string{"compose.yaml:5: services.a.working_dir: an unquoted date"}},
+		"infinity as a variable":      {"services:\n  a:\n    image: i\n    environment:\n      I: .inf\n", []string{"compose.yaml:5: services.a.environment.I: the value is infinite"}},
+		"infinity as a number":        {"services:\n  a:\n    image: i\n    scale: -.INF\n", []string{"compose.yaml:4: services.a.scale: the value is infinite"}},
+		"infinity as a text":          {"services:\n  a:\n    image: i\n    cpus: '${CPUS:-inf}'\n", []string{"compose.yaml:4: services.a.cpus: the value is infinite"}},
+		"no number in an extension":   {"x-a: {b: [1, .NaN]}\nservices: {a: {image: i}}\n", []string{"compose.yaml:1: x-a.b: the value is infinite or not a number"}},
+		"a wrong size":                {"services:\n  a:\n    image: i\n    mem_limit: much\n    shm_size: more\n", []string{"compose.yaml:4: 'services[a].mem_limit' invalid size: 'much'", "compose.yaml:5: "}},
+		"a number as a key":           {"services:\n  a:\n    image: i\n    environment: {1: x}\n", []string{"compose.yaml: line 4: a key is not a text: 1"}},
 		"x-fumehood: no bool":         {"x-fumehood:\n  keep_ports: 1\nservices: {web: {image: a}}\n", []string{"compose.yaml:2", "x-fumehood.keep_ports"}},
 		"x-default: no bool":          {"services:\n  web:\n    image: a\n    x-default: please\n", []string{"compose.yaml:4", "services.web.x-default"}},
 		"x-local: no bool":            {"services:\n  web:\n    image: a\n    x-local: 1\n", []string{"compose.yaml:4", "services.web.x-local"}},

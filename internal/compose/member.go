@@ -137,7 +137,6 @@ func namesOf(svc *types.ServiceConfig) []string {
 	return names
 }
 
-
 // memberSpec returns the caller's spec with the settings of an applied service.
 func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumehood.Spec {
 	project := *spec.Compose

@@ -169,7 +169,17 @@ func (l *loading) included(file string, value any, at, inner base, env types.Map
 			return nil, err
 		}
 	}
-	return l.readVariables(env, files)
+	vars, err := l.readVariables(env, files)
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		_, given := l.given[name]
+		if outer, set := env[name]; set && !given && outer != vars[name] && len(listOf(value)) > 0 {
+			l.hidden = append(l.hidden, Warning{
+				Key: "include.env_file", At: l.places.findIn(file, "include").String(),
+				Reason: "its " + name + " is not used: the variable files of the including project set it too, and have precedence",
+			})
+		}
+	}
+	return vars, err
 }
 
 // follow scans a file that another one refers to. It ignores missing files, which compose-go reports.
@@ -248,7 +258,7 @@ func documents(content []byte) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := bounded(&node); err != nil {
+		if err := errors.Join(bounded(&node), textKeys(&node, map[*yaml.Node]bool{})); err != nil {
 			return nil, err
 		}
 		reset := untag(&node, map[*yaml.Node]bool{})
@@ -282,6 +292,23 @@ func decode(node *yaml.Node) (map[string]any, error) {
 		return nil, errors.New("a mapping was expected at the top")
 	}
 	return doc, nil
+}
+
+// textKeys returns an error for a key that is not a text. Files that compose-go reads have none, but for merge keys.
+func textKeys(n *yaml.Node, seen map[*yaml.Node]bool) error {
+	if n == nil || seen[n] {
+		return nil
+	}
+	seen[n] = true
+	for i, child := range n.Content {
+		if tag := child.ShortTag(); n.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode && tag != "!!str" && tag != "!!merge" {
+			return fmt.Errorf("line %d: a key is not a text: %s; quote it", child.Line, child.Value)
+		}
+		if err := textKeys(child, seen); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stringKeys returns value with all mappings converted to map[string]any. Other keys than strings are errors.

@@ -113,6 +113,16 @@ func (p *places) find(keys []string) place {
 	return found
 }
 
+// findIn returns the place of a top-level key in a file.
+func (p *places) findIn(file, key string) place {
+	for i, root := range p.roots {
+		if _, line := lookup(root, key); p.files[i] == file && line > 0 {
+			return place{file, i, line}
+		}
+	}
+	return place{file: file}
+}
+
 // has reports whether a file has these nested keys.
 func (p *places) has(keys []string) bool {
 	return slices.ContainsFunc(p.roots, func(node *yaml.Node) bool {
@@ -145,15 +155,24 @@ func lookup(node *yaml.Node, key string) (*yaml.Node, int) {
 }
 
 var (
-	keyPath = regexp.MustCompile(`\b(?:services|networks|volumes|secrets|configs|include)(?:\.[\w-]+|\[\d+\])+`)
+	keyPath = regexp.MustCompile(`\b(?:services|networks|volumes|secrets|configs|include)(?:\.[\w-]+|\[[\w.-]+\])+`)
 	service = regexp.MustCompile(`service "([\w.-]+)"`)
 	extra   = regexp.MustCompile(`additional propert(?:y|ies) '([^']+)'`)
-	prefix  = regexp.MustCompile(`^validating [^:]+: `)
+	prefix  = regexp.MustCompile(`^(?:validating [^:]+: |decoding failed due to the following error\(s\):\s*)`)
 )
 
-// locate prefixes a message of compose-go with file and line if it names a key, otherwise with the file.
+// locate prefixes each line of a message of compose-go with file and line if it names a key, otherwise with the file.
 func (p *places) locate(text string) string {
-	text = prefix.ReplaceAllString(text, "")
+	var all []string
+	for line := range strings.SplitSeq(prefix.ReplaceAllString(text, ""), "\n") {
+		if strings.TrimSpace(line) != "" {
+			all = append(all, p.locateLine(line))
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
+func (p *places) locateLine(text string) string {
 	var keys []string
 	if at := keyPath.FindString(text); at != "" {
 		keys = strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune(".[]", r) })

@@ -147,7 +147,7 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 	for _, env := range sb.loaded.Variables() {
 		sb.rec.Hide(env)
 	}
-	sb.p.logUnset(sb.spec, sb.loaded.Unset())
+	sb.p.logFiles(sb.spec, sb.loaded)
 	if sb.loaded.AsksForRuntime() {
 		if _, err := sb.p.runtimes(ctx); err != nil { // needed to check that a requested runtime isolates no less than the default
 			return "", err

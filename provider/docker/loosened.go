@@ -43,11 +43,16 @@ func (p *Provider) logLoosened(spec fumehood.Spec) {
 	}
 }
 
-// logUnset logs the variables that a project's files use although they are not set, each place once for all sandboxes
-// of the provider.
-func (p *Provider) logUnset(spec fumehood.Spec, unset []compose.Unset) {
-	for _, u := range unset {
-		if _, logged := p.unsetLogged.LoadOrStore([2]string{u.Name, u.At}, true); !logged {
+// logFiles logs the warnings about a project's files, and the variables that they use although they are not set, each
+// place once for all sandboxes of the provider.
+func (p *Provider) logFiles(spec fumehood.Spec, project *compose.Project) {
+	for _, w := range project.Warnings() {
+		if _, logged := p.filesLogged.LoadOrStore([2]string{w.Key, w.At}, true); !logged {
+			p.loggerOf(spec).Warn(w.Reason, "key", w.Key, "at", w.At)
+		}
+	}
+	for _, u := range project.Unset() {
+		if _, logged := p.filesLogged.LoadOrStore([2]string{u.Name, u.At}, true); !logged {
 			p.loggerOf(spec).Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
 		}
 	}

@@ -146,7 +146,7 @@ type Provider struct {
 	admission *admission
 
 	seccompLogged sync.Once
-	unsetLogged   sync.Map // variables that are not set, by name and place
+	filesLogged   sync.Map // what was logged about projects' files, by key or variable and place
 
 	mu         sync.Mutex
 	held       map[string]*sandbox       // by name: started by this provider and not yet removed

@@ -168,6 +168,9 @@ func (j *project) units(ctx context.Context) ([]unit, error) {
 		return all, err
 	}
 	log := j.p.loggerOf(j.spec).With("sandbox", j.spec.Name)
+	for _, w := range j.Warnings() {
+		log.Warn(w.Reason, "key", w.Key, "at", w.At)
+	}
 	for _, u := range j.Unset() {
 		log.Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
 	}
