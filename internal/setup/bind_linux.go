@@ -79,7 +79,7 @@ func (r Root) covers(at string) bool {
 
 // cloneFolder returns another mount of a folder of the root file system, which it makes if it is missing.
 func cloneFolder(at string) (mount, error) {
-	if err := os.MkdirAll(at, 0o755); err != nil { //nolint:gosec // as the Engine does
+	if err := makeFolder(at); err != nil {
 		return mount{}, err
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV}

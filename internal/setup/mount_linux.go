@@ -148,7 +148,7 @@ func (m mount) makeTarget(at string) error {
 		return err
 	}
 	if folder {
-		return os.MkdirAll(at, 0o755) //nolint:gosec // as the Engine does
+		return makeFolder(at)
 	}
 	return makeFile(at)
 }
@@ -158,7 +158,11 @@ func makeFile(at string) error {
 	if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(path.Dir(at), 0o755); err != nil { //nolint:gosec // as the Engine does
+	at, err := followLinks(at)
+	if err != nil {
+		return err
+	}
+	if err := makeFolder(path.Dir(at)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as the Engine does

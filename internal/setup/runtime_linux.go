@@ -135,7 +135,7 @@ func (l Launch) inRoot(s sources) error {
 	if err := l.writeEtc(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll("/dev/shm", 0o755); err != nil { //nolint:gosec // hidden later; a mount's target may be a link to it
+	if err := makeFolder("/dev/shm"); err != nil { // hidden later; a mount's target may be a link to it
 		return &failure{FaultImage, err}
 	}
 	for i, m := range l.Root.Mounts {

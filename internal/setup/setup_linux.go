@@ -243,7 +243,7 @@ func (c Config) complete() error {
 		if dir == "" {
 			continue
 		}
-		if err := os.MkdirAll(path.Clean("/"+dir), 0o755); err != nil { //nolint:gosec // as the Engine does
+		if err := makeFolder(path.Clean("/" + dir)); err != nil {
 			return &failure{FaultImage, err}
 		}
 	}
@@ -255,7 +255,7 @@ func (c Config) complete() error {
 
 // replace writes a new file, instead of whatever the image has there.
 func replace(name, text string) error {
-	if err := os.MkdirAll(path.Dir(name), 0o755); err != nil { //nolint:gosec // as the Engine does
+	if err := makeFolder(path.Dir(name)); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(name); err != nil {
