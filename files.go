@@ -38,6 +38,8 @@ type WriteOptions struct {
 	// directory, not for the file. The file is a new one: it belongs to the writer unless Owner is set, and hard
 	// links keep the old content. A symbolic link at the path is followed, as without Atomic.
 	Atomic bool
+	// ModTime is when the file was last changed, as for a copy. The zero value means now.
+	ModTime time.Time
 }
 
 // MkdirOptions are the options of Mkdir.

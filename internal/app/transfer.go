@@ -70,7 +70,7 @@ func (t Transfer) writeFile(ctx context.Context, svc fumehood.Service, f io.Read
 	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // follows a link
 		target = within
 	}
-	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm()})
+	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm(), ModTime: info.ModTime()})
 }
 
 // existing splits the sandbox's path into its deepest existing folder and the rest.

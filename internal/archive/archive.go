@@ -3,6 +3,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Pack writes the file or tree at root to w, as an archive whose first entry has the given name. Links are packed as
@@ -62,21 +64,61 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.He
 	head.Name, head.Format = name, tar.FormatPAX
 	head.Uid, head.Gid, head.Uname, head.Gname = 0, 0, "", "" // the host's users have no meaning elsewhere
 	edit(head)
-	if err := tw.WriteHeader(head); err != nil {
-		return err
-	}
 	if !info.Mode().IsRegular() {
-		return nil
+		return tw.WriteHeader(head)
 	}
 	f, err := OpenRegular(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if _, err := io.Copy(tw, io.LimitReader(f, head.Size)); err != nil { // it may have grown
+	return packContent(tw, head, f)
+}
+
+// openFile is an *os.File, except in tests.
+type openFile interface {
+	io.Reader
+	Stat() (fs.FileInfo, error)
+	Name() string
+}
+
+const (
+	// readFirst is the size in bytes up to which a file is read before its header is written.
+	readFirst = 64 << 10
+	// maxUnsized is the largest file in bytes that is packed if its size is not known: the kernel's own files.
+	maxUnsized = 16 << 20
+)
+
+// packContent writes a file's header and content. A file of at most readFirst bytes gets what reading it to its end
+// returns, whatever its size is said to be: the kernel says 0 or 4096 of its own files. A larger file gets as many bytes
+// as it has when it is opened. If it is shorter by then, that is an error.
+func packContent(tw *tar.Writer, head *tar.Header, f openFile) error {
+	info, err := f.Stat()
+	if err != nil {
 		return err
 	}
-	return tw.Flush() // fails if the file has shrunk
+	head.Size = info.Size()
+	var start []byte
+	if head.Size <= readFirst {
+		if start, err = io.ReadAll(io.LimitReader(f, maxUnsized+1)); err != nil {
+			return err
+		}
+		if info, err = f.Stat(); err != nil {
+			return err
+		}
+		if len(start) > maxUnsized && info.Size() < maxUnsized { // otherwise it has grown meanwhile
+			return fmt.Errorf("%w: %s has more than %d bytes and no size", ErrNotRegular, f.Name(), maxUnsized)
+		}
+		head.Size = int64(len(start))
+	}
+	if err := tw.WriteHeader(head); err != nil {
+		return err
+	}
+	n, err := io.Copy(tw, io.LimitReader(io.MultiReader(bytes.NewReader(start), f), head.Size))
+	if err == nil && n < head.Size {
+		err = fmt.Errorf("%s has become shorter than %d bytes while it was read", f.Name(), head.Size)
+	}
+	return err
 }
 
 // Pipe connects write and read by a pipe and runs both. When read returns, further writes fail; an error of write is
@@ -214,7 +256,8 @@ func unpack(r io.Reader, dest string, u unpacker) error {
 		return err
 	}
 	defer root.Close()
-	u.root = root
+	u.root, u.dir, u.at = root, root, "."
+	defer func() { u.moveTo(u.root, ".") }()
 	tr := tar.NewReader(r)
 	for {
 		head, err := tr.Next()
@@ -234,6 +277,8 @@ func unpack(r io.Reader, dest string, u unpacker) error {
 
 type unpacker struct {
 	root     *os.Root
+	dir      *os.Root // the folder of the last entry, and its path; the root with anyLinks
+	at       string
 	opts     Options
 	name     string // replaces the first element of all names; empty keeps the names
 	anyLinks bool
@@ -243,10 +288,21 @@ type unpacker struct {
 	dirs     []dirMode
 }
 
-// dirMode is the mode of a folder. It is set at the end, because files cannot be created in a read-only folder.
+// dirMode is the mode and time of a folder. They are set at the end, because files cannot be created in a read-only folder,
+// and new files change its time.
 type dirMode struct {
 	path string
 	mode fs.FileMode
+	time time.Time
+}
+
+// setTime sets when a file or folder was changed. It does nothing for 1970, which stands for no time in an archive, and for
+// times that file systems do not have.
+func setTime(dir *os.Root, name string, at time.Time) error {
+	if s := at.Unix(); s <= 0 || s >= 1<<33 {
+		return nil
+	}
+	return dir.Chtimes(name, at, at)
 }
 
 func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
@@ -260,15 +316,15 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 	mode := head.FileInfo().Mode().Perm()
 	switch head.Typeflag {
 	case tar.TypeDir:
-		u.dirs = append(u.dirs, dirMode{name, mode})
+		u.dirs = append(u.dirs, dirMode{name, mode, head.ModTime})
 		if name == "." {
 			return nil
 		}
-		return u.folder(name, 0o700)
+		return u.enter(name, 0o700)
 	case tar.TypeReg:
-		return u.file(name, mode, content, head.Size)
+		return u.file(name, mode, head.ModTime, content, head.Size)
 	case tar.TypeSymlink:
-		return u.link(name, head.Linkname)
+		return u.link(name, head.Linkname, head.ModTime)
 	case tar.TypeLink:
 		if u.anyLinks {
 			return u.hardLink(name, head.Linkname)
@@ -300,14 +356,15 @@ func (u *unpacker) target(entry string) (string, error) {
 	return filepath.FromSlash(name), nil
 }
 
-func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader, size int64) error {
+func (u *unpacker) file(name string, mode fs.FileMode, at time.Time, content io.Reader, size int64) error {
 	if u.opts.Bytes > 0 && size > u.opts.Bytes-u.bytes {
 		return fmt.Errorf("%w: more than %d bytes, with the %d of %q", ErrLimit, u.opts.Bytes, size, name)
 	}
-	if err := u.clear(name); err != nil {
+	dir, base, err := u.clear(name)
+	if err != nil {
 		return err
 	}
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := dir.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -316,23 +373,27 @@ func (u *unpacker) file(name string, mode fs.FileMode, content io.Reader, size i
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("%w: %w", ErrContent, err)
 	}
-	return errors.Join(err, f.Chmod(mode), f.Close())
+	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		return err
+	}
+	return setTime(dir, base, at)
 }
 
 // link creates a symbolic link that cannot lead out of the tree; with anyLinks, any link.
-func (u *unpacker) link(name, target string) error {
+func (u *unpacker) link(name, target string, at time.Time) error {
 	within, inTree := strings.CutPrefix(filepath.ToSlash(name), u.name+"/")
 	// A link in place of the tree itself leads to its siblings.
 	if !u.anyLinks && (!inTree || LeadsOut(within, target)) {
 		if u.opts.LinksAsText {
-			return u.file(name, 0o644, strings.NewReader(target), int64(len(target)))
+			return u.file(name, 0o644, at, strings.NewReader(target), int64(len(target)))
 		}
 		return fmt.Errorf("%w: the link %q points out of the copied tree, or may, to %q", ErrContent, name, target)
 	}
-	if err := u.clear(name); err != nil {
+	dir, base, err := u.clear(name)
+	if err != nil {
 		return err
 	}
-	return u.root.Symlink(filepath.FromSlash(target), name)
+	return dir.Symlink(filepath.FromSlash(target), base)
 }
 
 // LeadsOut reports whether a symbolic link at name can lead out of its tree. Only ".." elements at the beginning of
@@ -353,54 +414,103 @@ func (u *unpacker) hardLink(name, entry string) error {
 	if err != nil {
 		return err
 	}
-	if err := u.clear(name); err != nil {
+	if _, _, err := u.clear(name); err != nil {
 		return err
 	}
 	return u.root.Link(file, name)
 }
 
-// clear removes an existing file or link at name, and creates missing folders above it.
-func (u *unpacker) clear(name string) error {
-	if dir := filepath.Dir(name); dir != "." {
-		if err := u.folder(dir, 0o755); err != nil {
-			return err
-		}
+// clear removes an existing file or link at name, and creates missing folders above it. It returns the folder of name,
+// and name in it.
+func (u *unpacker) clear(name string) (dir *os.Root, base string, err error) {
+	if err := u.enter(filepath.Dir(name), 0o755); err != nil {
+		return nil, "", err
 	}
-	info, err := u.root.Lstat(name)
+	dir, base = u.dir, filepath.Base(name)
+	if u.anyLinks {
+		dir, base = u.root, name
+	}
+	info, err := dir.Lstat(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return dir, base, nil
 	case err != nil:
-		return err
+		return nil, "", err
 	case info.IsDir():
-		return &fs.PathError{Op: "replace", Path: name, Err: syscall.EISDIR}
+		return nil, "", &fs.PathError{Op: "replace", Path: name, Err: syscall.EISDIR}
 	}
-	return u.root.Remove(name)
+	return dir, base, dir.Remove(base)
 }
 
-// folder creates a folder and missing folders above it. Without anyLinks, none of them may be a link.
-func (u *unpacker) folder(name string, mode fs.FileMode) error {
+// maxDepth is how many folders below each other Unpack creates.
+const maxDepth = 1000
+
+// enter makes u.dir the folder at name. It creates that and those above it where they are missing. None of them may be a
+// link. A folder below the last one is found from there: the time does not grow with the depth. With anyLinks, it only
+// creates folders.
+func (u *unpacker) enter(name string, mode fs.FileMode) error {
 	if u.anyLinks {
 		return u.root.MkdirAll(name, mode)
 	}
-	for i := 0; i <= len(name); i++ {
-		if i < len(name) && name[i] != filepath.Separator {
-			continue
+	const sep = string(filepath.Separator)
+	if strings.Count(name, sep) >= maxDepth {
+		return fmt.Errorf("%w: more than %d folders below each other", ErrLimit, maxDepth)
+	}
+	rest, below := name, false
+	if u.at != "." {
+		if name == u.at {
+			return nil
 		}
-		info, err := u.root.Lstat(name[:i])
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			err = u.root.Mkdir(name[:i], mode)
-		case err == nil && info.Mode()&fs.ModeSymlink != 0:
-			err = fmt.Errorf("%w: %q would be written through the link %q", ErrContent, name, name[:i])
-		case err == nil && !info.IsDir():
-			err = &fs.PathError{Op: "enter", Path: name[:i], Err: errors.New("not a folder")}
-		}
-		if err != nil {
+		rest, below = strings.CutPrefix(name, u.at+sep)
+	}
+	if !below {
+		u.moveTo(u.root, ".")
+	}
+	if rest == "." {
+		return nil
+	}
+	for part := range strings.SplitSeq(rest, sep) {
+		if err := u.descend(filepath.Join(u.at, part), part, name, mode); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// descend makes u.dir its folder base, which is at path, on the way to name.
+func (u *unpacker) descend(path, base, name string, mode fs.FileMode) error {
+	info, err := u.dir.Lstat(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := u.dir.Mkdir(base, mode); err != nil {
+			return err
+		}
+		info, err = u.dir.Lstat(base)
+	}
+	switch {
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%w: %q would be written through the link %q", ErrContent, name, path)
+	case !info.IsDir():
+		return &fs.PathError{Op: "enter", Path: path, Err: errors.New("not a folder")}
+	}
+	dir, err := u.dir.OpenRoot(base)
+	if err != nil {
+		return err
+	}
+	u.moveTo(dir, path)
+	if now, err := dir.Stat("."); err != nil || !os.SameFile(info, now) {
+		return errors.Join(err, fmt.Errorf("%w: %q was replaced meanwhile", ErrContent, path))
+	}
+	return nil
+}
+
+// moveTo makes u.dir another folder, which is at path.
+func (u *unpacker) moveTo(dir *os.Root, path string) {
+	if u.dir != u.root {
+		u.dir.Close()
+	}
+	u.dir, u.at = dir, path
 }
 
 func (u *unpacker) finish() error {
@@ -408,10 +518,11 @@ func (u *unpacker) finish() error {
 		return fmt.Errorf("%w: no entries", ErrContent)
 	}
 	for i := len(u.dirs) - 1; i >= 0; i-- {
-		if u.dirs[i].path == "." {
+		d := u.dirs[i]
+		if d.path == "." {
 			continue // the destination existed before
 		}
-		if err := u.root.Chmod(u.dirs[i].path, u.dirs[i].mode); err != nil {
+		if err := errors.Join(u.root.Chmod(d.path, d.mode), setTime(u.root, d.path, d.time)); err != nil {
 			return err
 		}
 	}

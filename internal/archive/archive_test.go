@@ -4,12 +4,14 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestPack_roundTrip(t *testing.T) {
@@ -257,4 +259,156 @@ func FuzzUnpack(f *testing.F) {
 			return nil
 		})
 	})
+}
+
+func TestUnpack_deep(t *testing.T) {
+	chain := func(depth int) *bytes.Buffer {
+		var entries []entry
+		for i := 1; i <= depth; i++ {
+			entries = append(entries, entry{name: strings.Repeat("d/", i), kind: tar.TypeDir})
+		}
+		for i := depth; i > 0; i -= 50 { // on the way back
+			entries = append(entries, entry{name: strings.Repeat("d/", i) + "file", body: "x"})
+		}
+		return stream(t, entries...)
+	}
+	began := time.Now()
+	dest := t.TempDir()
+	if err := Unpack(chain(400), dest, "copy", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 10*time.Second { // a chain of 400 folders took 26 s
+		t.Errorf("400 folders took %v", took)
+	}
+	if err := os.RemoveAll(filepath.Join(dest, "copy")); err != nil {
+		t.Error(err)
+	}
+	if err := Unpack(chain(maxDepth+1), dest, "copy", Options{}); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "1000 folders") {
+		t.Errorf("%d folders: %v", maxDepth+1, err)
+	}
+}
+
+func TestPack_times(t *testing.T) {
+	src := t.TempDir()
+	old := time.Unix(981173106, 0)
+	file, dir := filepath.Join(src, "tree/dir/file"), filepath.Join(src, "tree/dir")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(file, nil, 0o600), os.Chtimes(file, old, old), os.Chtimes(dir, old, old)); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Pack(&b, filepath.Join(src, "tree"), "tree"); err != nil {
+		t.Fatal(err)
+	}
+	for name, unpack := range map[string]func(dest string) error{
+		"Unpack":     func(dest string) error { return Unpack(bytes.NewReader(b.Bytes()), dest, "tree", Options{}) },
+		"UnpackInto": func(dest string) error { return UnpackInto(bytes.NewReader(b.Bytes()), dest) },
+	} {
+		dest := t.TempDir()
+		if err := unpack(dest); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"tree/dir", "tree/dir/file"} {
+			if info, err := os.Stat(filepath.Join(dest, path)); err != nil || !info.ModTime().Equal(old) {
+				t.Errorf("%s: %s: %v, %v", name, path, info, err)
+			}
+		}
+	}
+}
+
+// An entry without a time, or with one that no file system has, gets the current time.
+func TestUnpack_noTime(t *testing.T) {
+	for _, at := range []time.Time{{}, time.Unix(0, 0), time.Unix(-5, 0), time.Unix(1<<40, 0)} {
+		var b bytes.Buffer
+		tw := tar.NewWriter(&b)
+		if err := errors.Join(tw.WriteHeader(&tar.Header{Name: "file", Typeflag: tar.TypeReg, ModTime: at, Format: tar.FormatPAX}), tw.Close()); err != nil {
+			t.Fatal(err)
+		}
+		dest := t.TempDir()
+		if err := UnpackInto(&b, dest); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(filepath.Join(dest, "file")); err != nil || time.Since(info.ModTime()) > time.Hour || time.Since(info.ModTime()) < -time.Hour {
+			t.Errorf("%v became %v, %v", at, info, err)
+		}
+	}
+}
+
+// packed returns the content of a file in an archive of it. edit is called before its content is read.
+func packed(t *testing.T, file string, edit func()) (string, error) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	head := &tar.Header{Name: "file", Typeflag: tar.TypeReg}
+	if err := packContent(tw, head, &changing{f, edit}); err != nil {
+		return "", err
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tr := tar.NewReader(&b)
+	if _, err := tr.Next(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(tr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content), nil
+}
+
+// changing is a file that something changes before it is first read.
+type changing struct {
+	*os.File
+	edit func()
+}
+
+func (c *changing) Read(p []byte) (int, error) {
+	if c.edit != nil {
+		c.edit()
+		c.edit = nil
+	}
+	return c.File.Read(p)
+}
+
+func TestPack_sizeChanges(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	for name, c := range map[string]struct{ before, after, want int }{
+		"small grows":   {10, 2 * readFirst, 2 * readFirst},
+		"small shrinks": {10, 3, 3},
+		"large grows":   {2 * readFirst, 3 * readFirst, 2 * readFirst},
+		"large shrinks": {3 * readFirst, 2 * readFirst, -1},
+	} {
+		write := func(size int) {
+			if err := os.WriteFile(file, bytes.Repeat([]byte("x"), size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(c.before)
+		got, err := packed(t, file, func() { write(c.after) })
+		switch {
+		case c.want < 0 && (err == nil || !strings.Contains(err.Error(), "shorter")):
+			t.Errorf("%s: no error: %v", name, err)
+		case c.want >= 0 && (err != nil || len(got) != c.want):
+			t.Errorf("%s: got %d bytes, %v, want %d", name, len(got), err, c.want)
+		}
+	}
+}
+
+// The kernel says that its own files have 0 or 4096 bytes.
+func TestPack_kernelFile(t *testing.T) {
+	for _, file := range []string{"/proc/version", "/proc/self/maps", "/sys/kernel/mm/transparent_hugepage/enabled"} {
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Log(err)
+			continue
+		}
+		if got, err := packed(t, file, nil); err != nil || len(got) < len(want)/2 || len(got) == 0 {
+			t.Errorf("%s: got %d bytes, %v, want about %d", file, len(got), err, len(want))
+		}
+	}
 }

@@ -309,7 +309,10 @@ func giveTo(tw *tar.Writer, owner FileOwner, content io.Reader) error {
 // writeFile writes an archive with the directories and the file of heads. The file gets size bytes of content.
 func writeFile(tw *tar.Writer, heads []tar.Header, content io.Reader, size int64) error {
 	for _, head := range heads {
-		head.ModTime, head.Format = time.Now(), tar.FormatPAX
+		head.Format = tar.FormatPAX
+		if head.ModTime.IsZero() {
+			head.ModTime = time.Now()
+		}
 		if err := tw.WriteHeader(&head); err != nil {
 			return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 		}

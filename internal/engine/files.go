@@ -88,7 +88,7 @@ func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64,
 	}
 	heads = append(heads, tar.Header{
 		Typeflag: tar.TypeReg, Name: strings.TrimLeft(resolved, "/"), Size: size, Mode: int64(opts.Mode.Perm()),
-		Uid: of.UID, Gid: of.GID,
+		Uid: of.UID, Gid: of.GID, ModTime: opts.ModTime,
 	})
 	return f.c.extract(ctx, f.container, "/", func(tw *tar.Writer) error { return writeFile(tw, heads, r, size) })
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/fumehood/fumehood/internal/archive"
 )
@@ -15,12 +16,14 @@ type Options struct {
 	Mode     fs.FileMode // permission bits, regardless of the umask
 	UID, GID int         // of the owner; -1 leaves it unchanged
 	Atomic   bool        // the file is replaced as a whole, or not at all
+	ModTime  time.Time   // the zero value means the time of the write
 }
 
 // Writer is a file that is being written. The caller must call Finish.
 type Writer struct {
 	*os.File
 	mode  fs.FileMode
+	time  time.Time
 	place string // for an atomic write: the final path
 }
 
@@ -30,7 +33,7 @@ func Create(path string, opts Options) (*Writer, error) {
 	if err := writable(path); err != nil {
 		return nil, err
 	}
-	w := &Writer{mode: opts.Mode.Perm()}
+	w := &Writer{mode: opts.Mode.Perm(), time: opts.ModTime}
 	var err error
 	if opts.Atomic {
 		if w.place, err = followed(path); err != nil {
@@ -147,6 +150,9 @@ func (w *Writer) Finish(err error) error {
 		err = cerr
 	}
 	archive.AwaitForks() // the file may be a program
+	if err == nil && !w.time.IsZero() {
+		err = os.Chtimes(w.Name(), w.time, w.time)
+	}
 	if w.place == "" {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -288,6 +289,9 @@ var (
 
 func fileWrite(s *wire.Stream, path string, req *wire.File) error {
 	opts := files.Options{Mode: fs.FileMode(req.Mode), UID: -1, GID: -1, Atomic: req.Atomic}
+	if req.ModTime != 0 {
+		opts.ModTime = time.Unix(0, req.ModTime)
+	}
 	var err error
 	if len(req.Owner) > 0 {
 		if opts.UID, opts.GID, err = files.Owner(string(req.Owner)); err != nil {

@@ -132,9 +132,15 @@ func download(contentType string, content io.ReadCloser, size int64, err error) 
 		return nil, err
 	}
 	stream := bufio.NewReaderSize(content, firstPart)
-	if _, err := stream.Peek(firstPart); err != nil && err != io.EOF { // nothing has been sent: it is the answer
+	start, err := stream.Peek(firstPart)
+	switch {
+	case err == io.EOF:
+		size = int64(len(start)) // whatever the size is said to be: the kernel says 0 or 4096 of its own files
+	case err != nil: // nothing has been sent: it is the answer
 		content.Close()
 		return nil, err
+	case size < firstPart:
+		size = -1 // it has more
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		defer content.Close()
@@ -142,7 +148,11 @@ func download(contentType string, content io.ReadCloser, size int64, err error) 
 		if size >= 0 {
 			c.SetHeader("Content-Length", strconv.FormatInt(size, 10))
 		}
-		n, err := io.Copy(c.BodyWriter(), stream)
+		var body io.Reader = stream
+		if size >= 0 {
+			body = io.LimitReader(stream, size) // it may have grown
+		}
+		n, err := io.Copy(c.BodyWriter(), body)
 		if err != nil || size >= 0 && n != size {
 			panic(http.ErrAbortHandler) //nolint:forbidigo // as package net/http wants it
 		}

@@ -298,6 +298,31 @@ func TestDownload_first(t *testing.T) {
 	}
 }
 
+// A file of the kernel, which says that it has 0 or 4096 bytes, is read to its end.
+func TestFiles_kernel(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.box()
+	for _, file := range []string{"/proc/version", "/proc/filesystems", "/sys/kernel/mm/transparent_hugepage/enabled"} {
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Log(err)
+			continue
+		}
+		status, got := c.answer("GET", box+"/file?path="+file, nil)
+		if status != 200 || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d with %q, want %q", file, status, got, want)
+		}
+	}
+	const large = "/proc/kallsyms" // more than the first part
+	if _, err := os.Stat(large); err != nil {
+		t.Skip(err)
+	}
+	if status, got := c.answer("GET", box+"/file?path="+large, nil); status != 200 || len(got) < 2*firstPart {
+		t.Errorf("%s: %d with %d bytes", large, status, len(got))
+	}
+}
+
 // events reads the events of a command until its end, or n of them if n is not 0.
 func (c *served) events(path string, n int) (all []api.Event) {
 	c.t.Helper()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
@@ -50,6 +51,7 @@ var archivePromises = []promise{
 			t.Fatal(err)
 		}
 		wantEntries(t, r, tree)
+		c.wantTimes(t)
 	}},
 	{name: "programs see uploaded files", check: func(t *testing.T, c *Case) {
 		if err := c.Sandbox.Upload(t.Context(), c.Dir, bytes.NewReader(tarOf(t, tree))); err != nil {
@@ -182,5 +184,40 @@ func wantEntries(t *testing.T, r io.ReadCloser, want []entry) {
 	}
 	if len(got) != len(wanted) {
 		t.Errorf("the entries are %q, want %q", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(wanted)))
+	}
+}
+
+// wantTimes checks that copies keep the modification times of files and directories.
+func (c *Case) wantTimes(t *testing.T) {
+	t.Helper()
+	old := time.Unix(981173106, 0)
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	for _, head := range []tar.Header{{Name: "dir/", Typeflag: tar.TypeDir, Mode: 0o755}, {Name: "dir/file", Typeflag: tar.TypeReg, Mode: 0o644}} {
+		head.ModTime, head.Format = old, tar.FormatPAX
+		if err := tw.WriteHeader(&head); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(tw.Close(), c.Sandbox.Upload(t.Context(), c.Dir, &b)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Sandbox.WriteFile(t.Context(), c.Path("written"), []byte("x"), fumehood.WriteOptions{ModTime: old}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dir", "dir/file", "written"} {
+		if info, err := c.Sandbox.Stat(t.Context(), c.Path(name)); err != nil || !info.ModTime.Equal(old) {
+			t.Errorf("%s: %+v, %v", name, info, err)
+		}
+		r, err := c.Sandbox.Download(t.Context(), c.Path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head, err := tar.NewReader(r).Next(); err != nil || !head.ModTime.Equal(old) {
+			t.Errorf("the archive of %s: %+v, %v", name, head, err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -51,7 +51,7 @@ func (p *Proc) ReadFile(name string) ([]byte, error) { return p.box.read(p.path(
 // WriteFile creates or replaces a file, and creates missing parent directories. A relative path is resolved against
 // Dir.
 func (p *Proc) WriteFile(name string, data []byte) error {
-	return p.box.write(p.path(name), data, 0o644)
+	return p.box.write(p.path(name), data, 0o644, time.Time{})
 }
 
 func (p *Proc) path(name string) string {

@@ -82,14 +82,17 @@ func (b *box) read(name string) ([]byte, error) {
 	return nil, failed(fumehood.ErrNotFound, name)
 }
 
-func (b *box) write(name string, data []byte, mode fs.FileMode) error {
+func (b *box) write(name string, data []byte, mode fs.FileMode, changed time.Time) error {
 	name = path.Clean(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.room(name); err != nil {
 		return err
 	}
-	b.files[name] = file{data, mode, time.Now()}
+	if changed.IsZero() {
+		changed = time.Now()
+	}
+	b.files[name] = file{data, mode, changed}
 	return nil
 }
 
@@ -145,7 +148,7 @@ func (f files) Write(_ context.Context, name string, r io.Reader, size int64, op
 	if err := f.check(); err != nil {
 		return err
 	}
-	return f.write(name, data, opts.Mode)
+	return f.write(name, data, opts.Mode, opts.ModTime)
 }
 
 // Walk describes files, and their parent directories.

@@ -136,7 +136,7 @@ type part struct {
 // Write writes in place unless opts.Atomic is set. So links and owners are kept, and processes that have the file
 // open see the change. After an error the file may be incomplete.
 func (hostFiles) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
-	how := files.Options{Mode: opts.Mode, UID: -1, GID: -1, Atomic: opts.Atomic}
+	how := files.Options{Mode: opts.Mode, UID: -1, GID: -1, Atomic: opts.Atomic, ModTime: opts.ModTime}
 	var err error
 	if opts.Owner != "" {
 		if how.UID, how.GID, err = files.Owner(opts.Owner); err != nil {

@@ -20,10 +20,12 @@ func TestProvider_Start_danglingLinks(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	image := hostile{
 		files: []layerFile{
-			link("work", "/made/work"), link("escape", "../../../../.." + outside), link("loop", "loop"), link("vol", "made/../made/vol"),
+			link("work", "/made/work"), link("escape", "../../../../.."+outside), link("loop", "loop"), link("vol", "made/../made/vol"),
 			link("mnt", "/made/mnt"), link("conf", "made/conf"), link("run/under", "deeper"),
 		},
-		config: func(c *v1.Config) { c.WorkingDir, c.Volumes = "/work", map[string]struct{}{"/vol": {}, "/run/under/vol": {}} },
+		config: func(c *v1.Config) {
+			c.WorkingDir, c.Volumes = "/work", map[string]struct{}{"/vol": {}, "/run/under/vol": {}}
+		},
 	}
 	host := t.TempDir()
 	if err := os.WriteFile(filepath.Join(host, "file"), []byte("of the host"), 0o600); err != nil {

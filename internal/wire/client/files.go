@@ -246,12 +246,20 @@ func (r *incoming) Close() error {
 // Write creates or replaces a regular file of size bytes.
 func (g *Guest) Write(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	n, err := g.send(ctx, wire.File{
-		Op: wire.Write, Path: []byte(path), Mode: uint32(opts.Mode.Perm()), Owner: []byte(opts.Owner), Atomic: opts.Atomic,
+		Op: wire.Write, Path: []byte(path), Mode: uint32(opts.Mode.Perm()), Owner: []byte(opts.Owner), Atomic: opts.Atomic, ModTime: nanos(opts.ModTime),
 	}, r, size)
 	if err == nil && n < size {
 		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the content ended after %d of %d bytes", n, size)}
 	}
 	return err
+}
+
+// nanos returns a time for wire.File.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 // Upload extracts a tar stream into a directory.
