@@ -16,8 +16,9 @@ const (
 	Signaled Outcome = "signaled"
 	// TimedOut: the program's Timeout expired on our clock, and we killed it.
 	TimedOut Outcome = "timed-out"
-	// OutOfMemory: the program was killed, and the kernel's out-of-memory killer was active in its container
-	// meanwhile.
+	// OutOfMemory: the kernel's out-of-memory killer killed the program. Or it killed another process of the service while
+	// the program ran alone there, and the program did not exit with 0: then Reason says how the program ended. A
+	// service's own program and its health checks do not count as others that run.
 	OutOfMemory Outcome = "out-of-memory"
 	// Lost: the service died while the program ran; how the program ended is not known. It is never run again.
 	Lost Outcome = "lost"
@@ -26,7 +27,7 @@ const (
 // Result describes a command that ran.
 type Result struct {
 	Outcome  Outcome `json:"outcome"`
-	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 if timed out or lost
+	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 if its timeout ended it, or lost
 	Signal   int     `json:"signal,omitempty"` // Linux signal number if the outcome is Signaled, else 0
 
 	Stdout Output `json:"stdout"`
@@ -36,8 +37,9 @@ type Result struct {
 	Duration time.Duration `json:"-"`                // from Started until its end was known and its output drained
 
 	// Reason describes why the outcome is Lost, as far as known. It is "killed by the caller" if the outcome is
-	// Signaled because of Process.Kill or of a SIGKILL by Process.Signal, also by another process. Otherwise it is
-	// empty.
+	// Signaled because of Process.Kill or of a SIGKILL by Process.Signal, also by another process. It describes
+	// out-of-memory kills of other processes than the program, see OutOfMemory. If other commands ran in the service
+	// meanwhile, that does not change the outcome. Otherwise it is empty.
 	Reason string `json:"reason,omitempty"`
 	// CausedInside reports, if the outcome is Lost, that code in the sandbox caused it: a program there killed the
 	// command's supervisor. Otherwise the daemon, the machine or Fumehood may have caused it.

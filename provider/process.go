@@ -28,6 +28,8 @@ type process struct {
 	out   [3]*ring.Tail        // by fumehood.Stream
 	to    [3]io.Writer         // also by Stream: Cmd.Stdout and Cmd.Stderr, nil after a failure
 
+	timeout time.Duration // of the command; 0 for none
+
 	feed *feed // nil if there are no events: in Exec, and for detached commands
 
 	record func(*fumehood.Result, error) // records the end; nil for a command of another process
@@ -88,7 +90,7 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		cmd.Rows, cmd.Cols = 24, 80
 	}
 	p := &process{
-		svc: s, stdin: cmd.StdinPipe, feed: f, done: make(chan struct{}), to: [3]io.Writer{fumehood.Stdout: cmd.Stdout, fumehood.Stderr: cmd.Stderr},
+		svc: s, stdin: cmd.StdinPipe, feed: f, done: make(chan struct{}), to: [3]io.Writer{fumehood.Stdout: cmd.Stdout, fumehood.Stderr: cmd.Stderr}, timeout: cmd.Timeout,
 		info: fumehood.ProcessInfo{Args: slices.Clone(cmd.Args), Started: time.Now()},
 	}
 	if cmd.Stdout != nil || cmd.Stderr != nil {
@@ -256,6 +258,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		case p.result.Outcome == fumehood.Signaled && killed && (exit.Signal == sigKill || exit.Signal == sigTerm):
 			p.result.Reason = errKilled.Error()
 		}
+		judgeMemory(p.result, exit.Alone, p.timeout)
 	}
 	if p.record != nil {
 		p.record(p.result, p.err)

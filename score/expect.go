@@ -156,6 +156,13 @@ func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []strin
 
 // ended returns how a command ended, as a phrase after "it".
 func ended(r *fumehood.Result) string {
+	if r.Reason == "" || r.Outcome == fumehood.Lost {
+		return end(r)
+	}
+	return end(r) + " (" + r.Reason + ")"
+}
+
+func end(r *fumehood.Result) string {
 	switch r.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)

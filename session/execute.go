@@ -61,7 +61,9 @@ type Result struct {
 }
 
 // TimedOut reports whether a time limit ended it: the command's, or with SetupEnded the setup's.
-func (r *Result) TimedOut() bool { return r.Outcome == fumehood.TimedOut }
+func (r *Result) TimedOut() bool {
+	return r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.OutOfMemory && r.ExitCode == -1
+}
 
 // Phase is the part of a script that wrote an output.
 type Phase string

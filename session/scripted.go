@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -134,7 +135,10 @@ func (h *halves) result(res *fumehood.Result, late bool) *Result {
 	r.Stdout, r.Stderr = out(fumehood.Stdout, Command), out(fumehood.Stderr, Command)
 	r.SetupStdout, r.SetupStderr = out(fumehood.Stdout, Setup), out(fumehood.Stderr, Setup)
 	r.SetupEnded = !h.passed()
-	if late {
+	switch {
+	case late && r.Outcome == fumehood.OutOfMemory:
+		r.ExitCode, r.Reason = -1, strings.Replace(r.Reason, "was killed by the caller", "was killed at its timeout", 1)
+	case late:
 		r.Outcome, r.ExitCode, r.Signal, r.Reason = fumehood.TimedOut, -1, 0, ""
 	}
 	return r

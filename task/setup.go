@@ -51,7 +51,7 @@ func ended(r *fumehood.Result, limit time.Duration) string {
 	case fumehood.TimedOut:
 		return fmt.Sprintf("did not end within the limit of %s", limit)
 	case fumehood.OutOfMemory:
-		return "was killed: out of memory"
+		return "ran out of memory"
 	}
 	return "is lost: " + cmp.Or(r.Reason, "how it ended is not known")
 }

@@ -33,6 +33,7 @@ const (
 	exitFailure       = 125 // Fumehood failed
 	exitNotExecutable = 126
 	exitNotFound      = 127
+	exitMemory        = 137 // the command ran out of memory
 	exitSignal        = 128 // plus the signal's number: a signal stopped us
 )
 

@@ -146,7 +146,7 @@ func (a *commandLine) execShown(ctx context.Context, svc fumehood.Service, cmd f
 // here.
 func (a *commandLine) ended(cmd fumehood.Cmd, res *fumehood.Result) error {
 	if res.Outcome == fumehood.OutOfMemory {
-		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory")}
+		return &exitError{code: exitMemory, err: fmt.Errorf("the command %s%s", outOfMemory(res), because(res))}
 	}
 	return a.verdict(runOptions{cmd: cmd}, res)
 }

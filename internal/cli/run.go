@@ -347,8 +347,10 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		switch {
 		case res.ExitCode == 0:
 			return nil
-		case res.Reason != "":
+		case strings.HasPrefix(res.Reason, "killed by"):
 			return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was %s", res.Reason)}
+		case res.Reason != "":
+			return &exitError{code: res.ExitCode, err: errors.New(res.Reason)}
 		}
 		return &exitError{code: res.ExitCode}
 	case fumehood.TimedOut:
@@ -358,11 +360,27 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		if memory := opts.spec.Limits.WithDefaults().Memory; memory != fumehood.NoLimit {
 			limit = "limit " + spec.FormatSize(memory)
 		}
-		return &exitError{code: res.ExitCode, err: fmt.Errorf("the command was killed: out of memory (%s)", limit)}
+		return &exitError{code: exitMemory, err: fmt.Errorf("the command %s (%s)%s", outOfMemory(res), limit, because(res))}
 	case fumehood.Lost:
 		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, and its outcome is unknown: %s", res.Reason)}
 	}
 	return &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
+}
+
+// outOfMemory returns how a command ran out of memory, as a phrase after "the command".
+func outOfMemory(res *fumehood.Result) string {
+	if res.Reason != "" { // another process was killed
+		return "ran out of memory"
+	}
+	return "was killed: out of memory"
+}
+
+// because returns the reason of a result after a colon, or "".
+func because(res *fumehood.Result) string {
+	if res.Reason == "" {
+		return ""
+	}
+	return ": " + res.Reason
 }
 
 // tellKept logs how to enter and remove a sandbox that stays.

@@ -40,6 +40,10 @@ type command struct {
 	exit    *wire.Exit    // set for a detached command only
 	earlier *command      // which this one replaces if it starts; nil unless it is the service's own program
 
+	attends bool // it is counted in guest.commands
+	first   bool // no other command had processes when it began
+	place   int  // how many commands had begun, with it
+
 	mu       sync.Mutex
 	killing  bool
 	ordered  bool       // a host has killed it, also by a signal
@@ -84,6 +88,12 @@ func (c *command) begin() (failed *wire.Failed) {
 	if len(c.req.Args) == 0 {
 		return fail(wire.NoStart, errors.New("no command"))
 	}
+	c.attend()
+	defer func() {
+		if failed != nil {
+			c.depart()
+		}
+	}()
 	c.g.takeTurn()
 	c.young = time.AfterFunc(youngFor, c.g.endTurn) // the worker may be stopped before it reads the command
 	defer func() {
@@ -282,14 +292,17 @@ func (c *command) leave(idle bool) {
 	select {
 	case <-c.w.dead:
 		c.w.retire()
+		c.depart()
 		return
 	default:
 	}
 	if idle {
+		c.depart()
 		c.g.release(c.w)
 		return
 	}
 	go func() {
+		defer c.depart()
 		for !idle {
 			n, ok := <-c.w.notes
 			if !ok {
@@ -306,7 +319,7 @@ func (c *command) leave(idle bool) {
 func (c *command) tell(end *ended, survivors int) {
 	after := c.g.cgroup.read()
 	exit := &wire.Exit{
-		Code: -1, Lost: end == nil, Survivors: survivors,
+		Code: -1, Lost: end == nil, Survivors: survivors, Alone: c.alone(),
 		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: c.g.cgroup.peak.read(),
 	}
 	c.mu.Lock()

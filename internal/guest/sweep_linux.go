@@ -29,7 +29,7 @@ const firstProcess = 1
 // sweep kills the processes that a dead guest left.
 func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	_, _, began := stat(os.Getpid())
-	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read()}
+	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read(), OOMKills: g.cgroup.oomKills.read()}
 	swept.ProcessLimit, _ = g.processLimit()
 	if req.Since > 0 {
 		swept.Survivors = g.sweepOrphans(req)

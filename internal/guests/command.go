@@ -19,25 +19,31 @@ import (
 type Command struct {
 	provider.ProcessBackend
 	m     *Manager
-	guest *guest // runs it; nil if the Host does
-	user  string // as given in the command
-	ooms  int    // out-of-memory kills before the command
-	ends  int    // exits of the service's own program before the command
-	pids  int64  // hits of the process limit before the command
+	guest *guest     // runs it; nil if the Host does
+	user  string     // as given in the command
+	ooms  int        // out-of-memory kills before the command
+	ends  int        // exits of the service's own program before the command
+	count wire.Swept // counters before the command, if the Host runs it
 
+	alone  func() bool  // no other command of this process has run in the service since; nil for a health check
+	depart func()       // ends what Manager.attend began
 	killed *atomic.Bool // Kill was called
 	rest   func() bool  // left, at most once; nil if the Host runs the command
 }
 
-// Begin returns a Command that the Host is about to start itself.
+// Begin returns a Command that the Host is about to start itself. The Host calls Abandon if that fails.
 func (m *Manager) Begin(ctx context.Context) Command {
 	c := m.begin(ctx, nil)
-	c.pids = m.processes(ctx).PIDsLimits
+	c.alone, c.depart = m.attend()
+	c.count = m.counters(ctx)
 	return c
 }
 
-// processes returns how often the process limit was hit, and describes it; zero if no guest can report it.
-func (m *Manager) processes(ctx context.Context) wire.Swept {
+// Abandon ends a Command of Begin that has not started.
+func (c Command) Abandon() { c.depart() }
+
+// counters returns the counters of the control group, and describes the limit on processes; zero if no guest can report them.
+func (m *Manager) counters(ctx context.Context) wire.Swept {
 	main := m.Main()
 	if main == nil {
 		return wire.Swept{}
@@ -54,7 +60,7 @@ func (m *Manager) processes(ctx context.Context) wire.Swept {
 // usedUp returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
 // It returns nil if that was not the reason.
 func (m *Manager) usedUp(ctx context.Context, before wire.Swept) error {
-	now := m.processes(ctx)
+	now := m.counters(ctx)
 	if now.PIDsLimits <= before.PIDsLimits {
 		return nil
 	}
@@ -75,6 +81,27 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	if cmd.Detach && m.cfg.Key != nil {
 		return m.detach(ctx, cmd, out)
 	}
+	alone, depart := m.attend()
+	p, err := m.exec(ctx, cmd, func(u *guest) (*client.Process, error) { return u.Exec(ctx, cmd, live, out) })
+	if err != nil {
+		depart()
+		return nil, err
+	}
+	p.alone, p.depart = alone, depart
+	return p, nil
+}
+
+// Check runs a health check, which does not count as a command.
+func (m *Manager) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
+	p, err := m.exec(ctx, cmd, func(u *guest) (*client.Process, error) { return u.Check(ctx, cmd, out) })
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// exec runs cmd by start, through the guest of its user.
+func (m *Manager) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*client.Process, error)) (*Command, error) {
 	u, err := m.of(ctx, cmd.User)
 	if err != nil {
 		return nil, err
@@ -82,27 +109,41 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	m.cfg.Ran.Store(true)
 	c := m.begin(ctx, u)
 	c.user = cmd.User
-	p, err := u.Exec(ctx, cmd, live, out)
+	p, err := start(u)
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
 	c.ProcessBackend = p
 	c.rest = sync.OnceValue(func() bool { return c.left(ctx) })
-	return c, nil
+	return &c, nil
+}
+
+// counted returns the exit with the counts that the guest cannot report, and what follows from them.
+func (c Command) counted(ctx context.Context, exit provider.Exit) provider.Exit {
+	if c.guest == nil { // the Host itself does not report usage
+		now := c.m.counters(ctx)
+		exit.Usage.OOMKills = max(int64(c.m.now(ctx).OOMs-c.ooms), now.OOMKills-c.count.OOMKills, 0)
+		exit.Usage.PIDsLimits = max(now.PIDsLimits-c.count.PIDsLimits, 0)
+		exit.Alone = true
+	}
+	if c.m.cfg.CountsOOMs {
+		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
+		if exit.Usage.OOMKills > 0 && exit.Outcome == fumehood.Signaled && exit.Signal == sigKill && !exit.Killed {
+			exit = outOfMemory(exit)
+		}
+	}
+	return exit
 }
 
 // Wait returns how the command ended.
 func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
-	if err == nil && c.guest == nil { // the Host itself does not report usage
-		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
-		exit.Usage.PIDsLimits = max(c.m.processes(ctx).PIDsLimits-c.pids, 0)
+	if err == nil {
+		exit = c.counted(ctx, exit)
 	}
-	if err == nil && c.m.cfg.CountsOOMs {
-		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
-		if exit.Usage.OOMKills > 0 && exit.Outcome == fumehood.Signaled && exit.Signal == sigKill {
-			exit = outOfMemory(exit)
-		}
+	if c.alone != nil {
+		exit.Alone = exit.Alone && c.alone()
+		c.depart()
 	}
 	if err != nil || exit.Outcome != fumehood.Lost || exit.CausedInside {
 		return exit, err

@@ -29,6 +29,8 @@ type Manager struct {
 	guests map[role]*guest
 	dead   map[role]*guest // guests that died and whose processes were not killed yet
 	closed bool
+
+	commands tally
 }
 
 // role is the purpose of a guest.

@@ -32,7 +32,7 @@ func (d *detachedAs) Forget(ctx context.Context) error {
 }
 
 // detachAs starts a command of another user that outlives this process.
-func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
+func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.DetachedBackend, error) {
 	own, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err

@@ -170,10 +170,34 @@ func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
 // detach starts a command that outlives this process.
 func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	m.cfg.Ran.Store(true)
+	d := detached{}
+	d.alone, d.depart = m.attend()
+	var err error
 	if cmd.User != "" && cmd.User != m.cfg.User {
-		return m.detachAs(ctx, cmd, out)
+		d.DetachedBackend, err = m.detachAs(ctx, cmd, out)
+	} else {
+		d.DetachedBackend, err = m.kept(ctx, func(g *client.Guest) (*client.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
 	}
-	return m.kept(ctx, func(g *client.Guest) (*client.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
+	if err != nil {
+		d.depart()
+		return nil, err
+	}
+	return d, nil
+}
+
+// detached is a detached command that this process has started.
+type detached struct {
+	provider.DetachedBackend
+	alone  func() bool
+	depart func()
+}
+
+// Wait returns how the command ended.
+func (d detached) Wait(ctx context.Context) (provider.Exit, error) {
+	exit, err := d.DetachedBackend.Wait(ctx)
+	exit.Alone = exit.Alone && d.alone()
+	d.depart()
+	return exit, err
 }
 
 // Detached lists the service's detached commands.

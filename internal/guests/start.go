@@ -93,10 +93,10 @@ func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
 // launchBy starts a guest by exec, one of the Host's ways to start it.
 func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, since uint64) (*guest, error) {
 	c := m.begin(ctx, &guest{})
-	processes := m.processes(ctx)
+	before := m.counters(ctx)
 	rw, err := exec(ctx, user)
 	if err != nil {
-		if used := m.usedUp(ctx, processes); used != nil {
+		if used := m.usedUp(ctx, before); used != nil {
 			return nil, used
 		}
 		err = m.broken(ctx, err) // the error does not mention the guest, and is not about the command
@@ -112,7 +112,7 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 	}
 	if err != nil {
 		err = m.broken(ctx, c.failed(ctx, err))
-		return nil, cmp.Or(m.usedUp(ctx, processes), err)
+		return nil, cmp.Or(m.usedUp(ctx, before), err)
 	}
 	m.survived(user, u.swept.Survivors)
 	return u, nil

@@ -173,6 +173,8 @@ type Swept struct {
 	ProcessLimit string `json:"process_limit,omitempty"`
 	// PIDsLimits is how often the container has reached its limit on processes since its start.
 	PIDsLimits int64 `json:"pids_limits,omitempty"`
+	// OOMKills is the number of its processes that the out-of-memory killer has killed since its start.
+	OOMKills int64 `json:"oom_kills,omitempty"`
 }
 
 // The file operations. The guest answers each with a FileReply, before it sends or receives content. After receiving
@@ -284,6 +286,8 @@ type Exec struct {
 	ID int
 	// WallMS is the number of milliseconds after which a detached command is killed; 0 for no limit.
 	WallMS int64
+	// Check marks a health check. It does not count as another command, see Exit.Alone.
+	Check bool
 }
 
 // SaidWithin is how long after its start the guest reports a terse command that still runs.
@@ -354,6 +358,9 @@ type Exit struct {
 	Signal int  // the signal that killed it
 	Lost   bool // the command's supervisor died, so its end is unknown
 	Killed bool // a host has ordered its kill, or has sent it SIGKILL
+	// Alone reports that no other command of this guest had processes at any time while the command ran. The service's
+	// own program and health checks do not count.
+	Alone bool
 	// Survivors is the number of processes of a killed command that could not be killed.
 	Survivors int
 

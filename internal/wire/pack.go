@@ -149,7 +149,7 @@ func (e *Exec) Pack(p *Packer) {
 	p.Texts(&e.Args)
 	p.Texts(&e.Env)
 	p.Text(&e.Dir)
-	p.Flags(&e.Stdin, &e.Live, &e.Terse, &e.KillRest, &e.Detach)
+	p.Flags(&e.Stdin, &e.Live, &e.Terse, &e.KillRest, &e.Detach, &e.Check)
 	p.Numbers(&e.Caps[0], &e.Caps[1], &e.GraceMS, &e.WallMS)
 	Number(p, &e.ID)
 	if Optional(p, &e.Terminal) {
@@ -177,7 +177,7 @@ func (r *Reply) Pack(p *Packer) {
 		Number(p, &e.Code)
 		Number(p, &e.Signal)
 		Number(p, &e.Survivors)
-		p.Flags(&e.Lost, &e.Killed, &e.TimedOut)
+		p.Flags(&e.Lost, &e.Killed, &e.Alone, &e.TimedOut)
 		p.Numbers(&e.Totals[0], &e.Totals[1], &e.UserUS, &e.SystemUS, &e.MaxRSS, &e.OOMKills, &e.PIDsLimits, &e.Peak, &e.WallUS)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -137,6 +138,12 @@ func TestGuest_ignoresSignals(t *testing.T) {
 	if ignored, _ := masks("self"); ignored&reserved != 0 { // others may be inherited from the Engine
 		t.Errorf("commands ignore the signals %x", ignored&reserved)
 	}
+}
+
+func TestExec_memoryOfChildren(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	conformance.Memory(t, start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 128 << 20}}))
 }
 
 func TestLimits_enforced(t *testing.T) {

@@ -77,6 +77,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		c := s.guests.Begin(ctx)
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
+			c.Abandon()
 			if err = s.explain(ctx, err); errors.Is(err, fumehood.ErrUnavailable) && s.alive(ctx) == nil {
 				err = cmp.Or(s.trapped(ctx), err)
 			}

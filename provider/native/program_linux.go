@@ -237,7 +237,7 @@ func (c *program) checkHealth(ctx context.Context) {
 func (c *program) checkOnce(ctx context.Context) (ok bool, found string) {
 	out := ring.NewTail(complaint)
 	cmd := fumehood.Cmd{Args: c.member.Health.Test, Dir: c.service.config.Dir, KillRest: true, Grace: fumehood.NoGrace}
-	p, err := c.service.guests.Start(ctx, cmd, true, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
+	p, err := c.service.guests.Check(ctx, cmd, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
 	if err != nil {
 		return false, err.Error()
 	}

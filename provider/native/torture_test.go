@@ -16,6 +16,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
@@ -105,6 +106,11 @@ func explode(t *testing.T, opts native.Options, names ...string) {
 			gone(t, sb.Info().Name)
 		})
 	}
+}
+
+func TestExec_memoryOfChildren(t *testing.T) {
+	t.Parallel()
+	conformance.Memory(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 128 << 20}}))
 }
 
 // A sandbox whose files in memory leave none for its first process ends by the out-of-memory killer.

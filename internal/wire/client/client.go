@@ -193,6 +193,17 @@ func (g *Guest) Exec(ctx context.Context, cmd fumehood.Cmd, live bool, out provi
 	return p, nil
 }
 
+// Check is Exec with live for a health check.
+func (g *Guest) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (*Process, error) {
+	p := newProcess(cmd, true, out)
+	request := p.request(cmd)
+	request.Check = true
+	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
 // begin sends a request for p, and waits until the guest reports that the command runs.
 func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	var err error
@@ -395,7 +406,7 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 	}
 	e := p.exit
 	exit := provider.Exit{
-		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Leaked: e.Survivors > 0, Killed: e.Killed,
+		Outcome: fumehood.Exited, Code: e.Code, Signal: e.Signal, Totals: &e.Totals, Leaked: e.Survivors > 0, Killed: e.Killed, Alone: e.Alone,
 		Duration: time.Duration(e.WallUS) * time.Microsecond,
 		Usage: fumehood.Usage{
 			User: time.Duration(e.UserUS) * time.Microsecond, System: time.Duration(e.SystemUS) * time.Microsecond,
@@ -413,7 +424,7 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 		exit.Reason = fmt.Sprintf("its supervisor in the sandbox was killed; at least %d of its processes cannot be seen or killed", e.Survivors)
 	case e.Lost:
 		exit.Outcome, exit.Reason = fumehood.Lost, "its supervisor in the sandbox was killed, with all its processes"
-	case e.Signal == 9 && e.OOMKills > 0:
+	case e.Signal == 9 && e.OOMKills > 0 && !e.Killed:
 		exit.Outcome = fumehood.OutOfMemory
 	case e.Signal > 0:
 		exit.Outcome = fumehood.Signaled

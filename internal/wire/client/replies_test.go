@@ -136,6 +136,7 @@ func TestWait_outcomes(t *testing.T) {
 		"a code and a kill": {wire.Exit{Code: 137, OOMKills: 1}, provider.Exit{Outcome: fumehood.Exited, Code: 137}},
 		"a signal":          {wire.Exit{Code: 137, Signal: 9}, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
 		"out of memory":     {wire.Exit{Code: 137, Signal: 9, OOMKills: 1}, provider.Exit{Outcome: fumehood.OutOfMemory, Code: 137}},
+		"a host's kill":     {wire.Exit{Code: 137, Signal: 9, OOMKills: 1, Killed: true}, provider.Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9}},
 		"another signal":    {wire.Exit{Code: 143, Signal: 15, OOMKills: 1}, provider.Exit{Outcome: fumehood.Signaled, Code: 143, Signal: 15}},
 		"lost":              {wire.Exit{Code: -1, Lost: true}, provider.Exit{Outcome: fumehood.Lost, Code: -1}},
 	} {

@@ -194,7 +194,7 @@ class Ended(Data):
     outcome: Outcome
     exit_code: int  # the program's own; 128+n for signal n; -1 if timed out or lost
     signal: int = 0  # if the outcome is signaled
-    reason: str = ""  # why the outcome is lost, or that the caller killed it
+    reason: str = ""  # why the outcome is lost, that the caller killed it, or what the kernel killed for memory
     leaked: bool = False  # some of its processes may still run
     usage: Usage = field(default_factory=Usage)
 
@@ -205,8 +205,8 @@ class Ended(Data):
 
     @property
     def timed_out(self) -> bool:
-        """Whether a time limit ended it."""
-        return self.outcome == "timed-out"
+        """Whether its timeout ended it, also if its outcome is "out-of-memory"."""
+        return self.outcome == "timed-out" or (self.outcome == "out-of-memory" and self.exit_code == -1)
 
 
 @dataclass(frozen=True)

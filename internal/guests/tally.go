@@ -1,0 +1,28 @@
+package guests
+
+// tally counts the commands that this process runs in the service, by all of its guests and by the Host, so that each
+// can find out whether others ran meanwhile. Manager.mu protects it.
+type tally struct {
+	running int
+	begun   int
+}
+
+// attend counts a command as running until depart is called. alone reports whether no other has run since attend.
+func (m *Manager) attend() (alone func() bool, depart func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := &m.commands
+	first := t.running == 0
+	t.running++
+	t.begun++
+	place := t.begun
+	return func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return first && t.begun == place
+		}, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			t.running--
+		}
+}
