@@ -39,7 +39,8 @@ type Result struct {
 	// Reason describes why the outcome is Lost, as far as known. It is "killed by the caller" if the outcome is
 	// Signaled because of Process.Kill or of a SIGKILL by Process.Signal, also by another process. It describes
 	// out-of-memory kills of other processes than the program, see OutOfMemory. If other commands ran in the service
-	// meanwhile, that does not change the outcome. Otherwise it is empty.
+	// meanwhile, that does not change the outcome. It also names Rlimits.CPU if that limit killed the program. Otherwise
+	// it is empty.
 	Reason string `json:"reason,omitempty"`
 	// CausedInside reports, if the outcome is Lost, that code in the sandbox caused it: a program there killed the
 	// command's supervisor. Otherwise the daemon, the machine or Fumehood may have caused it.
@@ -56,9 +57,12 @@ type Result struct {
 // Usage describes the resources that a command used, and events in its container while it ran. Events of the
 // container need not be caused by the command: report them as "during" it, never "by" it.
 type Usage struct {
-	User   time.Duration `json:"-"` // CPU time in user mode of the command and of the descendants it waited for
+	// User is the CPU time in user mode of the command and of all its descendants that have ended, also of those that
+	// nobody waited for or that were killed. Not counted are those whose parent ignores SIGCHLD, as the kernel drops
+	// their time, and those that still run.
+	User   time.Duration `json:"-"`
 	System time.Duration `json:"-"` // the same, in the kernel
-	// MaxRSS is the peak resident memory of the largest of these processes, in bytes. A small process counts as
+	// MaxRSS is the peak resident memory of the largest of the command and the descendants it waited for, in bytes. A small process counts as
 	// about 4 MB: Linux includes the memory of the process before exec, which here is the guest's.
 	MaxRSS     int64 `json:"max_rss"`
 	MemoryPeak int64 `json:"memory_peak"` // bytes: peak of the container since it started; 0 if it cannot be read

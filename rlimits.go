@@ -10,7 +10,8 @@ import (
 // as a whole, use the Limits of a Spec. A limit of the sandbox itself is never raised. In each field, 0 sets no
 // limit.
 //
-// A limit takes effect as the kernel defines it, and the Result reports only how the program ended. The Engine
+// A limit takes effect as the kernel defines it, and the Result reports how the program ended. If the program itself was
+// killed at the CPU limit, its Reason names the limit. The Engine
 // transport, Cmd.ViaEngine and providers without such limits reject commands that have any, with ErrUnsupported.
 type Rlimits struct {
 	// CPU is the processor time of a process, in whole seconds. When it is used up, the process receives SIGXCPU

@@ -29,6 +29,7 @@ type process struct {
 	to    [3]io.Writer         // also by Stream: Cmd.Stdout and Cmd.Stderr, nil after a failure
 
 	timeout time.Duration // of the command; 0 for none
+	cpu     time.Duration // its Rlimits.CPU; 0 for none
 
 	feed *feed // nil if there are no events: in Exec, and for detached commands
 
@@ -90,7 +91,7 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		cmd.Rows, cmd.Cols = 24, 80
 	}
 	p := &process{
-		svc: s, stdin: cmd.StdinPipe, feed: f, done: make(chan struct{}), to: [3]io.Writer{fumehood.Stdout: cmd.Stdout, fumehood.Stderr: cmd.Stderr}, timeout: cmd.Timeout,
+		svc: s, stdin: cmd.StdinPipe, feed: f, done: make(chan struct{}), to: [3]io.Writer{fumehood.Stdout: cmd.Stdout, fumehood.Stderr: cmd.Stderr}, timeout: cmd.Timeout, cpu: cmd.Rlimits.CPU,
 		info: fumehood.ProcessInfo{Args: slices.Clone(cmd.Args), Started: time.Now()},
 	}
 	if cmd.Stdout != nil || cmd.Stderr != nil {
@@ -258,6 +259,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		case p.result.Outcome == fumehood.Signaled && killed && (exit.Signal == sigKill || exit.Signal == sigTerm):
 			p.result.Reason = errKilled.Error()
 		}
+		nameRlimit(p.result, p.cpu)
 		judgeMemory(p.result, exit.Alone, p.timeout)
 	}
 	if p.record != nil {

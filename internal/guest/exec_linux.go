@@ -44,6 +44,8 @@ type command struct {
 	first   bool // no other command had processes when it began
 	place   int  // how many commands had begun, with it
 
+	userUS, systemUS int64 // CPU time of its processes that have ended, as the worker reported last
+
 	mu       sync.Mutex
 	killing  bool
 	ordered  bool       // a host has killed it, also by a signal
@@ -262,6 +264,7 @@ func (c *command) await(late <-chan time.Time, pump func()) (end *ended, survivo
 			return nil, -1, true
 		case c.hear(n):
 		case n.Ended != nil:
+			c.userUS, c.systemUS = n.UserUS, n.SystemUS
 			return n.Ended, -1, n.Idle
 		case n.Killed != nil:
 			return nil, *n.Killed, false // the command could not be killed
@@ -277,6 +280,7 @@ func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 		case n.Idle:
 			idle = true
 		case n.Killed != nil:
+			c.userUS, c.systemUS = n.UserUS, n.SystemUS
 			return *n.Killed, idle
 		}
 	}
@@ -327,7 +331,7 @@ func (c *command) tell(end *ended, survivors int) {
 	c.mu.Unlock()
 	if end != nil {
 		status := unix.WaitStatus(end.Status)
-		exit.UserUS, exit.SystemUS, exit.MaxRSS = end.UserUS, end.SystemUS, end.MaxRSS
+		exit.UserUS, exit.SystemUS, exit.MaxRSS = c.userUS, c.systemUS, end.MaxRSS
 		if status.Signaled() {
 			exit.Signal = int(status.Signal())
 			exit.Code = 128 + exit.Signal

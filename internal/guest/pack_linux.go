@@ -48,12 +48,13 @@ func (s *start) Pack(p *wire.Packer) {
 // Pack implements wire.Packable.
 func (n *note) Pack(p *wire.Packer) {
 	p.Flags(&n.Started, &n.Idle, &n.Ready)
+	p.Numbers(&n.UserUS, &n.SystemUS)
 	if wire.Optional(p, &n.Failed) {
 		n.Failed.Pack(p)
 	}
 	if wire.Optional(p, &n.Ended) {
 		wire.Number(p, &n.Ended.Status)
-		p.Numbers(&n.Ended.UserUS, &n.Ended.SystemUS, &n.Ended.MaxRSS)
+		p.Numbers(&n.Ended.MaxRSS)
 	}
 	if wire.Optional(p, &n.Killed) {
 		wire.Number(p, n.Killed)

@@ -42,7 +42,7 @@ func TestNote_send(t *testing.T) {
 	for name, want := range map[string]note{
 		"started": {Started: true},
 		"failed":  {Failed: &wire.Failed{What: wire.NoProgram, Text: "x: not found"}},
-		"ended":   {Ended: &ended{Status: 1<<32 - 1, UserUS: 1, SystemUS: 2, MaxRSS: 1 << 40}, Idle: true},
+		"ended":   {Ended: &ended{Status: 1<<32 - 1, MaxRSS: 1 << 40}, Idle: true, UserUS: 1, SystemUS: 2},
 		"killed":  {Killed: &survivors},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,14 +57,15 @@ type note struct {
 	Killed  *int // how many processes survived
 	Idle    bool // no descendant is left
 	Ready   bool // the first note: it can take a command
+
+	// With Ended and Killed: the CPU time of the command and of all its descendants that have ended, in microseconds.
+	UserUS, SystemUS int64
 }
 
 // ended is how the command's own process ended.
 type ended struct {
-	Status   uint32 // as returned by wait4
-	UserUS   int64
-	SystemUS int64
-	MaxRSS   int64 // bytes
+	Status uint32 // as returned by wait4
+	MaxRSS int64  // bytes
 }
 
 // A worker does everything in its first thread. The runtime has started two more before that, or rarely three: one that monitors,
@@ -76,11 +77,12 @@ type worker struct {
 	self    int
 	tasks   []int // see setup.Run
 
-	main  int       // the command's process; 0 when there is none to wait for
-	pidfd int       // of the command's process; -1 when there is none, or the kernel has none
-	busy  bool      // a command was started, and Idle was not sent since
-	say   time.Time // when to send Started; zero when that was sent or is no longer needed
-	gone  bool      // the guest has ended, or the worker ends for another reason
+	before unix.Rusage // of ended descendants when the command was started
+	main   int         // the command's process; 0 when there is none to wait for
+	pidfd  int         // of the command's process; -1 when there is none, or the kernel has none
+	busy   bool        // a command was started, and Idle was not sent since
+	say    time.Time   // when to send Started; zero when that was sent or is no longer needed
+	gone   bool        // the guest has ended, or the worker ends for another reason
 }
 
 // Worker runs a worker, if the arguments of this program are those of one. It returns the exit code. Package main calls it while
@@ -245,8 +247,9 @@ func (w *worker) do(t task, files []int) {
 			_ = unix.Kill(-w.main, unix.Signal(t.Signal)) // the process group; it may have just ended
 		}
 	case t.Kill != nil:
-		survivors := w.kill(time.Duration(*t.Kill) * time.Millisecond)
-		w.tell(note{Killed: &survivors})
+		n := note{Killed: new(w.kill(time.Duration(*t.Kill) * time.Millisecond))}
+		n.UserUS, n.SystemUS = w.spent()
+		w.tell(n)
 	}
 	for _, fd := range files {
 		_ = unix.Close(fd)
@@ -286,6 +289,7 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 			w.gone = true // it would count as a process of the command
 		}
 	}()
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &w.before)
 	var pid int
 	if s.Rlimits == nil {
 		if pid, err = syscall.ForkExec(program, args, attr); err != nil {
@@ -419,6 +423,9 @@ func (w *worker) reap() (none bool) {
 	var news note
 	defer func() {
 		if news != (note{}) {
+			if news.Ended != nil {
+				news.UserUS, news.SystemUS = w.spent()
+			}
 			w.tell(news)
 		}
 	}()
@@ -443,12 +450,20 @@ func (w *worker) reap() (none bool) {
 			w.main = 0
 			w.closePidfd()
 			w.say = time.Time{}
-			news.Ended = &ended{
-				Status: uint32(status), UserUS: usage.Utime.Nano() / 1000, SystemUS: usage.Stime.Nano() / 1000,
-				MaxRSS: usage.Maxrss << 10,
-			}
+			news.Ended = &ended{Status: uint32(status), MaxRSS: usage.Maxrss << 10}
 		}
 	}
+}
+
+// spent returns the CPU time of the command's processes that have ended, in microseconds. Orphans become children of
+// this process, so it has reaped all of them, except those whose parent ignores SIGCHLD.
+func (w *worker) spent() (user, system int64) {
+	var now unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_CHILDREN, &now) != nil {
+		return 0, 0
+	}
+	since := func(before, now unix.Timeval) int64 { return max(now.Nano()-before.Nano(), 0) / 1000 }
+	return since(w.before.Utime, now.Utime), since(w.before.Stime, now.Stime)
 }
 
 // kill kills the command and all its descendants. If something prevents the worker from seeing them, it ends itself

@@ -366,9 +366,9 @@ type Exit struct {
 
 	Totals [2]int64 // bytes written: stdout, stderr
 
-	UserUS   int64 // CPU time of the command and the processes that it waited for, in microseconds
+	UserUS   int64 // CPU time of the command and of all its descendants that have ended, in microseconds
 	SystemUS int64 // as above
-	MaxRSS   int64 // bytes, of the largest of these processes
+	MaxRSS   int64 // bytes, of the largest of the command and the processes that it waited for
 
 	OOMKills   int64 // in the container while the command ran
 	PIDsLimits int64 // how often the container reached its limit while the command ran

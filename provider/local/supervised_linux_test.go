@@ -331,3 +331,30 @@ func TestStream_startBeforeOutput(t *testing.T) {
 	}
 	crowd.Wait()
 }
+
+// All processes of a command that have ended count, whoever waited for them.
+func TestUsage_processTree(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
+	const burn = "i=0; while test $i -lt 300000; do i=$((i+1)); done"
+	alone, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", burn}})
+	if err != nil || !alone.Success() {
+		t.Fatalf("%+v, %v", alone, err)
+	}
+	used := func(r *fumehood.Result) time.Duration { return r.Usage.User + r.Usage.System }
+	for name, c := range map[string]struct {
+		cmd     fumehood.Cmd
+		outcome fumehood.Outcome
+	}{
+		"orphan":         {fumehood.Cmd{Args: []string{"sh", "-c", "(setsid sh -c '" + burn + "' &); sleep 3"}, KillRest: true}, fumehood.Exited},
+		"not waited for": {fumehood.Cmd{Args: []string{"sh", "-c", "(" + burn + ") & exec sleep 3"}, KillRest: true}, fumehood.Exited},
+		"killed":         {fumehood.Cmd{Args: []string{"sh", "-c", "while :; do :; done & while :; do :; done & wait"}, Timeout: 3 * time.Second}, fumehood.TimedOut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := sb.Exec(t.Context(), c.cmd)
+			if err != nil || r.Outcome != c.outcome || used(r) < used(alone)/2 {
+				t.Errorf("used %v, alone %v: %+v, %v", used(r), used(alone), r, err)
+			}
+		})
+	}
+}
