@@ -24,6 +24,9 @@ const (
 	Lost Outcome = "lost"
 )
 
+// Outcomes returns all outcomes of a command that has ended.
+func Outcomes() []Outcome { return []Outcome{Exited, Signaled, TimedOut, OutOfMemory, Lost} }
+
 // Result describes a command that ran.
 type Result struct {
 	Outcome  Outcome `json:"outcome"`

@@ -1,6 +1,13 @@
 package fumehood
 
-import "testing"
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestOutput_Text(t *testing.T) {
 	for _, c := range []struct {
@@ -61,5 +68,36 @@ func TestResult_Success(t *testing.T) {
 func TestStream_String(t *testing.T) {
 	if Stdout.String() != "stdout" || Stderr.String() != "stderr" {
 		t.Errorf("%v, %v", Stdout, Stderr)
+	}
+}
+
+// Outcomes has each constant of the type, and what repeats the list elsewhere has each of them.
+func TestOutcomes(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "result.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Outcome" {
+				constants += len(v.Names)
+			}
+		}
+		return true
+	})
+	if constants != len(Outcomes()) {
+		t.Errorf("%d constants, %d outcomes", constants, len(Outcomes()))
+	}
+	for name, mark := range map[string]string{"docs/cli.md": "`", "docs/design/outcomes.md": "", "clients/python/src/fumehood/_types.py": `"`} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range Outcomes() {
+			if !strings.Contains(string(text), mark+string(o)+mark) {
+				t.Errorf("%s lacks the outcome %s", name, o)
+			}
+		}
 	}
 }

@@ -64,7 +64,7 @@ func readLine(in *bufio.Reader) (raw []byte, err error) {
 var (
 	classes = []string{task.Infra, task.Config, task.Limit, task.Canceled}
 	// outcomes includes the empty one: a custom solver may record a step with an unknown outcome.
-	outcomes = []fumehood.Outcome{"", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory, fumehood.Lost}
+	outcomes = append([]fumehood.Outcome{""}, fumehood.Outcomes()...)
 )
 
 // check rejects a result that no run can have recorded.

@@ -81,9 +81,7 @@ func (e *Expect) Validate() error {
 }
 
 func (e *Expect) validate() error {
-	switch e.Outcome {
-	case "", fumehood.Exited, fumehood.Signaled, fumehood.TimedOut, fumehood.OutOfMemory:
-	default:
+	if e.Outcome != "" && !slices.Contains(Outcomes(), e.Outcome) {
 		return fmt.Errorf("outcome %q cannot be expected", e.Outcome)
 	}
 	if e.outcome() != fumehood.Exited && len(e.ExitCode) > 0 {
@@ -106,6 +104,11 @@ func (e *Expect) validate() error {
 		}
 	}
 	return nil
+}
+
+// Outcomes returns the outcomes that can be expected: those whose cause is the program.
+func Outcomes() []fumehood.Outcome {
+	return slices.DeleteFunc(fumehood.Outcomes(), func(o fumehood.Outcome) bool { return o == fumehood.Lost })
 }
 
 // outcome returns the expected outcome.

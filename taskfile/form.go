@@ -10,7 +10,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/strict"
 	"github.com/fumehood/fumehood/score"
 )
@@ -27,8 +26,15 @@ var forms = strict.Forms(map[string]strict.Form{
 	"command": {Wanted: "a command: a list, or a text for sh"},
 	"regexp":  {Wanted: "a regular expression"},
 	"score":   {Choices: []string{scoreJSON, scoreExitCode}},
-	"outcome": {Choices: []string{string(fumehood.Exited), string(fumehood.Signaled), string(fumehood.TimedOut), string(fumehood.OutOfMemory)}},
+	"outcome": {Choices: outcomes()},
 })
+
+func outcomes() (names []string) {
+	for _, o := range score.Outcomes() {
+		names = append(names, string(o))
+	}
+	return names
+}
 
 // types have readers of their own, because their YAML form differs from their Go type.
 var types = map[reflect.Type]func(*strict.Decoder, *yaml.Node, string) any{
