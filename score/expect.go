@@ -133,7 +133,7 @@ func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []strin
 	case r.Outcome != e.outcome():
 		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to have %s", ended(r), past(e.outcome())))
 	case r.Outcome == fumehood.Exited && !slices.Contains(codes, r.ExitCode):
-		reasons = append(reasons, fmt.Sprintf("it exited with code %d, and was expected to exit with %s", r.ExitCode, anyOf(codes)))
+		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to exit with %s", ended(r), anyOf(codes)))
 	}
 	for _, out := range []struct {
 		name   string

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/dockertest"
@@ -341,6 +342,24 @@ func TestExecute_withoutBash(t *testing.T) {
 	none := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/static"})
 	if _, err := none.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrProgramNotFound) {
 		t.Errorf("without any shell: got %v", err)
+	}
+}
+
+// A command of which a child ran out of memory, also if it then reached its time limit.
+func TestExecute_memoryOfChildren(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	for name, more := range map[string]string{"plain": "", "setup": `, setup: {commands: ["export A=1"]}`} {
+		s := p.open(t, p.environment(t, `limits: {memory: 32MiB}`+strings.ReplaceAll(more, ", ", "\n")), session.Agent, nil)
+		r := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/busybox"})
+		if res := execute(t, r, sh("tail /dev/zero; exit 3")); res.Outcome != fumehood.OutOfMemory || res.ExitCode != 3 || res.TimedOut() || !strings.Contains(res.Reason, "exited with code 3") {
+			t.Errorf("%s: %s, code %d, %s", name, res.Outcome, res.ExitCode, res.Reason)
+		}
+		late := sh("tail /dev/zero; sleep 60")
+		late.Timeout = 5 * time.Second
+		if res := execute(t, r, late); res.Outcome != fumehood.OutOfMemory || res.ExitCode != -1 || !res.TimedOut() || !strings.Contains(res.Reason, "killed at its timeout") {
+			t.Errorf("%s, late: %s, code %d, %s", name, res.Outcome, res.ExitCode, res.Reason)
+		}
 	}
 }
 

@@ -286,6 +286,32 @@ samples:
 	}
 }
 
+// The kernel's kill of a child decides steps and graders as it decides commands.
+func TestTask_memoryOfChildren(t *testing.T) {
+	t.Parallel()
+	f, _ := mustLay(t, map[string]string{"task.yaml": `
+name: memory
+environment: {image: fumehood-test/busybox}
+limits: {memory: 32MiB}
+samples:
+  - {id: step, command: "tail /dev/zero; exit 3", expect: {outcome: out-of-memory}}
+  - {id: late, command: "tail /dev/zero; sleep 60", timeout: 5s, expect: {outcome: out-of-memory}}
+  - {id: handled, command: "tail /dev/zero; exit 0"}
+  - {id: beside, steps: [{name: a, command: [sleep, "60"], background: true}, {name: b, command: "tail /dev/zero; exit 3"}]}
+  - {id: grader, command: [echo, x], grader: {command: "tail /dev/zero; exit 3"}}
+`})
+	results := run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true}))
+	for sample, says := range map[string]string{
+		"step": "1 ", "late": "1 ", "handled": "1 ",
+		"beside": "step b: it exited with code 3 (the kernel killed a process of the service for memory meanwhile, while other commands ran)",
+		"grader": "the grader's command ran out of memory (the kernel killed a process of the service for memory, and the command exited with code 3)",
+	} {
+		if got := said(results[sample]); !strings.Contains(got, says) || strings.HasPrefix(got, "1 ") != (says == "1 ") {
+			t.Errorf("%s: %s", sample, got)
+		}
+	}
+}
+
 // When a step breaks its sandbox, that is the outcome of its attempt. It is not an infrastructure error, and
 // there is no retry.
 func TestTask_stepBreaksSandbox(t *testing.T) {
