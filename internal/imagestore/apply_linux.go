@@ -44,7 +44,7 @@ const paxAttr = "SCHILY.xattr."
 // modes and whiteouts need the rights of root, without OneOwner. containerd's code resolves all names within the folder, whatever links
 // the layer has; this code limits and changes what it sees. It returns the files that do not have their owner or mode yet.
 func (s *Store) apply(ctx context.Context, dir string, layer io.Reader, b *budget) ([]Owned, error) {
-	a := &applier{dir: dir, budget: b, oneOwner: s.opts.OneOwner, devices: map[string]bool{}}
+	a := &applier{dir: dir, budget: b, oneOwner: s.opts.OneOwner, devices: map[string]bool{}, notes: map[string]*pending{}}
 	opts := []archive.ApplyOpt{archive.WithFilter(a.accept), archive.WithConvertWhiteout(a.convert)}
 	if a.oneOwner {
 		opts = append(opts, archive.WithNoSameOwner())
@@ -73,6 +73,7 @@ type applier struct {
 	owners   *owners         // nil if owners need not be set afterwards
 	mode     int64           // of the current entry, before it was changed
 	devices  map[string]bool // the names of devices, which are left out
+	notes    map[string]*pending
 }
 
 // accept checks an entry, and removes from it what is not unpacked. It is false for entries that are left out. Names
@@ -128,15 +129,17 @@ func (a *applier) ownable(h *tar.Header) {
 func (a *applier) acceptType(h *tar.Header) (bool, error) {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeFifo:
+		delete(a.devices, h.Name)
 		return true, nil
 	case tar.TypeGNUSparse, tar.TypeCont: // the reader returns their whole content
+		delete(a.devices, h.Name)
 		h.Typeflag = tar.TypeReg
 		return true, nil
 	case tar.TypeLink:
 		return !a.devices[path.Clean(strings.TrimLeft(h.Linkname, "/"))], nil
 	case tar.TypeChar, tar.TypeBlock:
 		a.devices[h.Name] = true
-		return false, nil
+		return true, nil // it replaces an earlier entry
 	case tar.TypeXGlobalHeader:
 		return false, nil
 	}
@@ -166,47 +169,147 @@ func keepAttrs(h *tar.Header) error {
 	return nil
 }
 
-// convert replaces an entry that marks a loss by overlayfs's form of it. It is true for all other entries. file is the
-// entry's path, whose folder exists and has no links.
+// convert notes an entry that marks a loss. It is true for all other entries. file is the entry's path, whose folder exists
+// and has no links.
 //
-// Whiteouts hide what lower layers have, whether they come before or after entries of the same name.
+// Whiteouts hide what lower layers have, whether they come before or after entries of the same name or below it. So they
+// are made at the end.
 func (a *applier) convert(h *tar.Header, file string) (bool, error) {
 	dir, base := filepath.Split(file)
-	if a.owners != nil && !strings.HasPrefix(base, whiteoutPrefix) {
-		name, err := filepath.Rel(a.dir, file)
-		if err != nil {
-			return false, err
-		}
-		a.owners.note(name, h, a.mode)
-	}
 	switch {
 	case base == opaqueMarker:
-		return false, a.setOpaque(filepath.Clean(dir))
+		a.hide(filepath.Clean(dir))
+		return false, nil
 	case strings.HasPrefix(base, whiteoutPrefix):
-		return false, a.hide(dir + strings.TrimPrefix(base, whiteoutPrefix))
-	case h.Typeflag == tar.TypeDir:
-		info, err := os.Lstat(file)
-		if err != nil || info.Mode()&fs.ModeCharDevice == 0 { // the only devices are whiteouts
-			return true, nil // it doesn't exist yet, or is merged
-		}
-		return true, errors.Join(os.Remove(file), os.Mkdir(file, 0o700), a.setOpaque(file))
+		a.hide(dir + strings.TrimPrefix(base, whiteoutPrefix))
+		return false, nil
+	}
+	info, err := os.Lstat(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	isFolder := h.Typeflag == tar.TypeDir
+	switch {
+	case err != nil:
+	case info.IsDir() && !isFolder:
+		a.forget(file)
+	case !info.IsDir() && isFolder:
+		a.hide(file) // the replaced file hid a lower folder
+	}
+	if isDevice(h) {
+		return false, os.RemoveAll(file) // an earlier entry
+	}
+	name, err := filepath.Rel(a.dir, file)
+	if err != nil {
+		return false, err
+	}
+	if isFolder {
+		h.Name = name // links on the way may be replaced before its time is set
+		of := a.noted(file)
+		of.folders = append(of.folders, h)
+	}
+	if a.owners != nil {
+		a.noted(file)
+		a.owners.note(name, h, a.mode)
 	}
 	return true, nil
 }
 
-// hide makes a whiteout. What the layer itself has at the path hides lower files as well, except for the content of
+func isDevice(h *tar.Header) bool { return h.Typeflag == tar.TypeChar || h.Typeflag == tar.TypeBlock }
+
+// pending is what is left to do for a path when all entries are unpacked.
+type pending struct {
+	folders []*tar.Header // of a folder, whose time is set
+	hidden  bool          // hides what lower layers have
+	below   []string      // paths in it
+}
+
+// noted returns what is noted for a path.
+func (a *applier) noted(file string) *pending {
+	if of := a.notes[file]; of != nil {
+		return of
+	}
+	of := &pending{}
+	a.notes[file] = of
+	if file != a.dir {
+		in := a.noted(filepath.Dir(file))
+		in.below = append(in.below, file)
+	}
+	return of
+}
+
+// hide notes that a path hides what lower layers have.
+func (a *applier) hide(file string) { a.noted(file).hidden = true }
+
+// forget drops what is noted for a folder, which another file replaces, and for everything below it.
+func (a *applier) forget(folder string) {
+	hidden := a.notes[folder] != nil && a.notes[folder].hidden
+	for stack := []string{folder}; len(stack) > 0; {
+		file := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		of := a.notes[file]
+		if of == nil {
+			continue
+		}
+		delete(a.notes, file)
+		stack = append(stack, of.below...)
+		for _, h := range of.folders {
+			h.Name = "." // the top folder exists; its time is set later
+		}
+		if a.owners != nil {
+			a.owners.forget(strings.TrimPrefix(file, a.dir+"/"))
+		}
+	}
+	if hidden {
+		a.hide(folder)
+	}
+}
+
+// whiteouts makes the whiteouts. What the layer itself has at a path hides lower files as well, except for the content of
 // lower folders.
-func (a *applier) hide(file string) error {
-	info, err := os.Lstat(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return whiteoutError(file, unix.Mknod(file, unix.S_IFCHR, 0))
-	case err != nil:
-		return err
-	case info.IsDir():
-		return a.setOpaque(file)
+func (a *applier) whiteouts() error {
+	for file, of := range a.notes {
+		if !of.hidden {
+			continue
+		}
+		info, err := os.Lstat(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if err = nil; !a.opaqueAbove(file) { // else overlayfs would list the whiteout
+				err = a.whiteout(file)
+			}
+		case err == nil && info.IsDir():
+			err = a.setOpaque(file)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// opaqueAbove reports whether a path is in a folder that hides what lower layers have.
+func (a *applier) opaqueAbove(file string) bool {
+	for file != a.dir {
+		file = filepath.Dir(file)
+		if of := a.notes[file]; of != nil && of.hidden {
+			return true
+		}
+	}
+	return false
+}
+
+// whiteout makes a whiteout. The folder keeps its time.
+func (a *applier) whiteout(file string) error {
+	dir := filepath.Dir(file)
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mknod(file, unix.S_IFCHR, 0); err != nil {
+		return whiteoutError(file, err)
+	}
+	return os.Chtimes(dir, time.Time{}, info.ModTime())
 }
 
 func (a *applier) setOpaque(dir string) error {
@@ -231,8 +334,11 @@ func whiteoutError(file string, err error) error {
 	return err
 }
 
-// finish sets owner, mode and time of the layer's top folder.
+// finish makes the whiteouts, and sets owner, mode and time of the layer's top folder.
 func (a *applier) finish() error {
+	if err := a.whiteouts(); err != nil {
+		return err
+	}
 	if a.root == nil {
 		return os.Chmod(a.dir, 0o755) // whatever the umask
 	}

@@ -152,7 +152,7 @@ func pick(ctx context.Context, all []candidate, tag string) (*contents, error) {
 			return nil, fail(fumehood.ErrConfig, "", "no image %s there", tag)
 		}
 	}
-	c, err := choose(all)
+	c, err := choose(ctx, all)
 	if err != nil {
 		return nil, err
 	}
@@ -172,13 +172,17 @@ func (t tree) images(from source) ([]candidate, error) {
 	if from == anySource || from == dockerArchive {
 		var docs []saved
 		err := t.document("manifest.json", &docs)
-		if from == dockerArchive || !errors.Is(err, fs.ErrNotExist) {
+		if from == dockerArchive && !t.isOld() || !errors.Is(err, fs.ErrNotExist) {
 			for _, doc := range docs {
 				read := func(context.Context) (*contents, error) { return t.docker(doc) }
 				all = append(all, candidate{names: doc.RepoTags, read: read})
 			}
 			return all, err
 		}
+	}
+	if from != ociLayout && t.isOld() {
+		hint := "load it with a Docker Engine and save it again: docker load, docker save"
+		return nil, fail(fumehood.ErrUnsupported, hint, "the archive is of Docker before 1.10: it has repositories, but no manifest.json")
 	}
 	var b blobs
 	b.open = func(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
@@ -188,6 +192,17 @@ func (t tree) images(from source) ([]candidate, error) {
 	var top document
 	err := t.document("index.json", &top)
 	return b.images(top.Manifests, 0), err
+}
+
+// isOld reports whether a tree is an archive in Docker's first format.
+func (t tree) isOld() bool {
+	for _, name := range []string{"manifest.json", "index.json", "repositories"} {
+		if f, err := t.open(name); err == nil {
+			_ = f.Close() // it was not read
+			return name == "repositories"
+		}
+	}
+	return false
 }
 
 // read reads a file of the tree.
@@ -293,8 +308,8 @@ func (m members) index() error {
 
 // notTar returns the error of a file that is not a tar archive.
 func (m members) notTar(err error) error {
-	magic := make([]byte, 4)
-	if _, err := m.f.ReadAt(magic, 0); err == nil && compression(magic) != "" {
+	magic := make([]byte, magicSize)
+	if n, _ := m.f.ReadAt(magic, 0); n == magicSize && compression(magic) != "" {
 		return fail(fumehood.ErrFile, "decompress it first", "the archive is compressed by %s", compression(magic))
 	}
 	return fail(fumehood.ErrFile, "", "not a tar archive: %w", err)

@@ -13,6 +13,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
 )
 
 // layer makes the store have a layer of an image that is recorded and open.
@@ -141,13 +143,20 @@ func (s *Store) reporter(step Progress) func(n int) error {
 // maxWindow is the maximum memory for the window of a zstd stream, in bytes. Encoders stay below it unless forced.
 const maxWindow = 128 << 20
 
+// magicSize is how many first bytes of a stream tell how it is compressed.
+const magicSize = 10
+
 // compression returns how a stream with these first bytes is compressed; empty if it is not.
 func compression(magic []byte) string {
 	switch {
 	case len(magic) >= 2 && magic[0] == 0x1f && magic[1] == 0x8b:
 		return "gzip"
-	case len(magic) >= 4 && string(magic[:4]) == "\x28\xb5\x2f\xfd":
+	case len(magic) >= 4 && (string(magic[:4]) == "\x28\xb5\x2f\xfd" || magic[0]>>4 == 5 && string(magic[1:4]) == "\x2a\x4d\x18"): // the latter is skipped
 		return "zstd"
+	case len(magic) >= 6 && string(magic[:6]) == "\xfd7zXZ\x00":
+		return "xz"
+	case len(magic) >= 10 && string(magic[:3]) == "BZh" && string(magic[4:10]) == "1AY&SY":
+		return "bzip2"
 	}
 	return ""
 }
@@ -155,11 +164,13 @@ func compression(magic []byte) string {
 // decompress returns the plain stream of a layer.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
-	magic, err := b.Peek(4)
+	magic, err := b.Peek(magicSize)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	switch compression(magic) {
+	switch kind := compression(magic); kind {
+	case "xz", "bzip2":
+		return nil, fail(fumehood.ErrUnsupported, "compress it by gzip or zstd", "the layer is compressed by %s", kind)
 	case "gzip":
 		return gzip.NewReader(b)
 	case "zstd":

@@ -35,10 +35,7 @@ type owners struct {
 
 // note records what an entry says about a file. mode is that before it was changed.
 func (o *owners) note(name string, h *tar.Header, mode int64) {
-	if i, ok := o.at[name]; ok {
-		o.files[i].Name = ""
-		delete(o.at, name)
-	}
+	o.forget(name)
 	f := Owned{Name: name, UID: h.Uid, GID: h.Gid, Mode: mode & 0o7777}
 	if f.UID == 0 && f.GID == 0 && mode == h.Mode {
 		return
@@ -53,6 +50,14 @@ func (o *owners) note(name string, h *tar.Header, mode int64) {
 	}
 	o.at[name] = len(o.files)
 	o.files = append(o.files, f)
+}
+
+// forget drops a file that was replaced.
+func (o *owners) forget(name string) {
+	if i, ok := o.at[name]; ok {
+		o.files[i].Name = ""
+		delete(o.at, name)
+	}
 }
 
 // removeAll removes a folder, whatever its modes, even if it has files of other users of sandboxes.

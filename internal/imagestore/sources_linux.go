@@ -1,12 +1,14 @@
 package imagestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,13 +47,50 @@ type candidate struct {
 	read     func(ctx context.Context) (*contents, error)
 }
 
+// maxConfigs is how many configs of an index are read to find the image for this architecture.
+const maxConfigs = 100
+
+// byConfig returns the images for this architecture of an index that names no platforms, and the platforms of the others.
+// Images that cannot be read are left out: an index may name images that are not there. The error is that of the first.
+func byConfig(ctx context.Context, all []candidate) (match []candidate, others []string, err error) {
+	for _, c := range all[:min(len(all), maxConfigs)] {
+		found, rerr := c.read(ctx)
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		var config *v1.ConfigFile
+		if rerr == nil {
+			config, rerr = v1.ParseConfigFile(bytes.NewReader(found.config))
+		}
+		switch {
+		case rerr != nil:
+			err = cmp.Or(err, rerr)
+		case config.OS == "linux" && config.Architecture == runtime.GOARCH:
+			match = append(match, c)
+		case len(others) < 20:
+			others = append(others, config.OS+"/"+config.Architecture)
+		}
+	}
+	return match, others, err
+}
+
+// sameNames reports whether all images have the same names, so that a name cannot choose one.
+func sameNames(all []candidate) bool {
+	for _, c := range all[1:] {
+		if c.tag != all[0].tag || !slices.Equal(c.names, all[0].names) {
+			return false
+		}
+	}
+	return true
+}
+
 // choose returns the image for this architecture.
-func choose(all []candidate) (candidate, error) {
+func choose(ctx context.Context, all []candidate) (candidate, error) {
 	match := platforms.OnlyStrict(platforms.Platform{OS: "linux", Architecture: runtime.GOARCH})
 	var others []string
 	var plain []candidate
 	for _, c := range all {
-		if c.platform == nil {
+		if c.platform == nil || c.platform.OS == "" && c.platform.Architecture == "" {
 			plain = append(plain, c)
 			continue
 		}
@@ -61,6 +100,15 @@ func choose(all []candidate) (candidate, error) {
 		}
 		if p.OS != "unknown" && len(others) < 20 { // attestations are for unknown/unknown
 			others = append(others, platforms.Format(p))
+		}
+	}
+	if len(plain) > 1 && sameNames(plain) {
+		match, found, err := byConfig(ctx, plain)
+		if len(match) == 0 && err != nil {
+			return candidate{}, err
+		}
+		if len(match) < 2 {
+			plain, others = match, append(others, found...)
 		}
 	}
 	switch {
@@ -102,7 +150,7 @@ func (b blobs) resolve(ctx context.Context, manifest []byte, depth int) (*conten
 	case doc.SchemaVersion == 1:
 		return nil, fail(fumehood.ErrUnsupported, "build and push the image again", "image has a manifest of schema version 1, which Docker has dropped too")
 	case len(doc.Manifests) > 0:
-		c, err := choose(b.images(doc.Manifests, depth))
+		c, err := choose(ctx, b.images(doc.Manifests, depth))
 		if err != nil {
 			return nil, err
 		}

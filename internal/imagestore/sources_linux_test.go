@@ -191,6 +191,8 @@ func TestGet_files(t *testing.T) {
 		{"missing", "docker-archive:" + at + "/none.tar", fumehood.ErrFile, "no such file"},
 		{"folder", "docker-archive:" + at, fumehood.ErrFile, "not a regular file"},
 		{"compressed", "docker-archive:" + write("z.tar", gzipped(t, good)), fumehood.ErrFile, "compressed by gzip (decompress it first)"},
+		{"compressed by xz", "docker-archive:" + write("xz.tar", []byte("\xfd7zXZ\x00"+strings.Repeat("no", 1000))), fumehood.ErrFile, "compressed by xz (decompress it first)"},
+		{"first format", "docker-archive:" + write("old.tar", layerOf(t, file("repositories", `{"a":{"1":"b"}}`), file("b/json", "{}"), file("b/layer.tar", "x"))), fumehood.ErrUnsupported, "Docker before 1.10"},
 		{"not a tar", "oci-archive:" + write("no.tar", []byte(strings.Repeat("no", 1000))), fumehood.ErrFile, "not a tar archive"},
 		{"empty", "docker-archive:" + write("empty.tar", layerOf(t)), fumehood.ErrConfig, "empty archive"},
 		{"truncated", "docker-archive:" + write("half.tar", good[:len(good)/2]), fumehood.ErrConfig, ""},
