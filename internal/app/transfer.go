@@ -32,6 +32,27 @@ const (
 
 // CopyIn copies from this machine to a service.
 func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
+	return t.hint(ctx, svc, t.copyIn(ctx, svc))
+}
+
+// hint adds to the error of a user who may not write where a copy goes why, and a folder where it may.
+func (t Transfer) hint(ctx context.Context, svc fumehood.Service, err error) error {
+	denied, ok := errors.AsType[*fumehood.Error](err)
+	if !ok || !errors.Is(denied.Class, fumehood.ErrPermission) || denied.Hint != "" {
+		return err
+	}
+	hinted := *denied
+	hinted.Hint = "copy as another user, or to a folder of this one"
+	if info, err := svc.Stat(ctx, "/tmp"); err == nil && info.Mode.IsDir() && info.Mode.Perm()&0o2 != 0 {
+		hinted.Hint += ", such as a new one in /tmp"
+	}
+	if info, err := svc.Stat(ctx, t.absolute(svc)); err == nil { // a working directory that the image lacks is root's
+		hinted.Hint = fmt.Sprintf("%s belongs to the user %d: %s", t.Sandbox, info.UID, hinted.Hint)
+	}
+	return &hinted
+}
+
+func (t Transfer) copyIn(ctx context.Context, svc fumehood.Service) error {
 	op := fmt.Sprintf("copy %s to %s", t.Host, t.Sandbox)
 	info, err := os.Stat(t.Host)
 	if err != nil {

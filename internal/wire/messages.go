@@ -208,7 +208,7 @@ type File struct {
 	Atomic bool   `json:"atomic,omitempty"` // for write
 	// ModTime is for write: nanoseconds since 1970. 0 means the time of the write. An old guest does not know it.
 	ModTime int64 `json:"mod_time,omitempty"`
-	All    bool   `json:"all,omitempty"`    // for mkdir: with parents; for remove and chown: recursive
+	All     bool  `json:"all,omitempty"` // for mkdir: with parents; for remove and chown: recursive
 }
 
 // FileReply is the guest's answer to a File. At most one field is set. An empty reply means success.
