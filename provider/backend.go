@@ -48,8 +48,9 @@ type ServiceBackend interface {
 	// sandbox's own programs ignores ViaEngine.
 	//
 	// If live is set, out receives all output as it arrives. Otherwise it may receive only what the caps keep, with
-	// the totals in Exit. Start may then return before the command has started, and Wait returns the error of a
-	// failed start. ctx limits the start only.
+	// the totals in Exit or by GapBackend.OnGap, and must not block the program. Output of a sandbox that ends is not lost
+	// if it was written some time before. Start may then return before the command has started, and Wait returns the
+	// error of a failed start. ctx limits the start only.
 	Start(ctx context.Context, cmd fumehood.Cmd, live bool, out Sink) (ProcessBackend, error)
 	// Files returns the service's files, accessed as user, which is as in Cmd.User. It does not check the user: if
 	// there is no such user, the operations fail.
@@ -148,15 +149,20 @@ type DetachedInfo struct {
 	Stdin   bool // it was started with StdinPipe
 }
 
+// GapBackend is an optional interface of a ProcessBackend whose sink may miss output.
+type GapBackend interface {
+	// OnGap registers skip, which is called in order with the sink when n bytes of a stream are not held. OnGap is
+	// called once, before Wait.
+	OnGap(skip func(s fumehood.Stream, n int64))
+}
+
 // DetachedBackend is a detached command that outlives this process. The sandbox enforces its timeout. Its output is
 // delivered once Wait is called: first what is held, then what arrives.
 type DetachedBackend interface {
 	ProcessBackend
+	GapBackend
 	// ID is the command's number in its service.
 	ID() int
-	// OnGap registers skip, which is called in order with the sink when n bytes of a stream are not held. OnGap is
-	// called before Wait.
-	OnGap(skip func(s fumehood.Stream, n int64))
 	// Forget drops what is held of an ended command.
 	Forget(ctx context.Context) error
 }

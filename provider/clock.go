@@ -13,7 +13,7 @@ type clock struct {
 	timer   *time.Timer
 	left    time.Duration // as of since
 	since   time.Time
-	paused  int // number of pauses that were not ended
+	paused  int  // number of pauses that were not ended
 	stopped bool // for good
 }
 

@@ -112,8 +112,10 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		p.record(nil, err)
 		return nil, cmd, err
 	}
-	if be, ok := p.be.(DetachedBackend); ok {
+	if be, ok := p.be.(GapBackend); ok {
 		be.OnGap(p.gap)
+	}
+	if _, ok := p.be.(DetachedBackend); ok {
 		cmd.Timeout = 0 // the sandbox enforces it
 	}
 	if cmd.Timeout > 0 {
@@ -253,9 +255,11 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		case errors.Is(why, errKilled) && exit.Outcome == "":
 			p.result.Outcome, p.result.ExitCode, p.result.Reason = fumehood.Lost, -1, "this transport cannot kill the command"
 		}
-		switch {
+		switch ended := p.svc.sb.endedBy(); {
 		case p.result.Outcome == fumehood.Lost && err != nil:
 			p.result.Reason = err.Error()
+		case p.result.Outcome == fumehood.Lost && ended != "" && !p.result.CausedInside && why == nil:
+			p.result.Reason = "the sandbox was " + ended + " while the command ran"
 		case p.result.Outcome == fumehood.Signaled && killed && (exit.Signal == sigKill || exit.Signal == sigTerm):
 			p.result.Reason = errKilled.Error()
 		}

@@ -27,8 +27,9 @@ type sandbox struct {
 
 	closing sync.Mutex // held while the backend is being closed
 	mu      sync.Mutex
-	closed  bool // calls fail
-	gone    bool // the backend was closed successfully
+	closed  bool   // calls fail
+	ended   string // what this process has done to it that ends commands: "closed", "stopped"; empty for nothing
+	gone    bool   // the backend was closed successfully
 }
 
 // New returns a sandbox on a provider's backend. The spec supplies what the backend's Info lacks. rec is the
@@ -109,7 +110,7 @@ func (sb *sandbox) Lookup(name string) (fumehood.Service, error) {
 
 func (sb *sandbox) Close(ctx context.Context) error {
 	sb.mu.Lock()
-	sb.closed = true
+	sb.closed, sb.ended = true, cmp.Or(sb.ended, "closed")
 	sb.mu.Unlock()
 	sb.closing.Lock()
 	defer sb.closing.Unlock()
@@ -130,6 +131,9 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot stop a sandbox and keep it")}
 	}
 	ctx = context.WithoutCancel(ctx)
+	sb.mu.Lock()
+	sb.ended = cmp.Or(sb.ended, "stopped")
+	sb.mu.Unlock()
 	if err := sb.phase("stop", func() error { return be.Stop(ctx) }); err != nil {
 		return classify(ctx, err, op, "", "")
 	}
@@ -156,6 +160,13 @@ func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error
 		ctx = context.WithoutCancel(ctx)
 		return classify(ctx, release(ctx), "thaw sandbox "+sb.info.Name, "", "")
 	}, nil
+}
+
+// endedBy returns what this process has done to the sandbox that ends commands; see ended.
+func (sb *sandbox) endedBy() string {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.ended
 }
 
 func (sb *sandbox) check(op, service string) error {

@@ -38,6 +38,8 @@ type ContainerState struct {
 	Alone  bool
 	Alones int
 	told   bool // signaled or stopped since its start, or unknown after a reconnect
+	// Signaled reports that it was signaled or stopped through the Engine since its start.
+	Signaled bool
 	Paused bool // frozen until it is unpaused
 	OOMs   int  // number of reported out-of-memory kills
 	Before int  // OOMs at its last start
@@ -68,6 +70,15 @@ func (w *Watch) Also(ctx context.Context, label string) (stop func()) {
 	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
 	w.run(ctx, label)
 	return stop
+}
+
+// Runs records that a container runs whose start was before the Watch follows it, so that its death can be awaited.
+func (w *Watch) Runs(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.containers[id]; !ok {
+		w.containers[id] = ContainerState{Started: true}
+	}
 }
 
 // run follows the containers with a label until ctx ends.
@@ -128,11 +139,11 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died, s.Paused, s.Health, s.Before, s.Alone, s.told = true, false, false, "", s.OOMs, false, false
+		s.Started, s.Died, s.Paused, s.Health, s.Before, s.Alone, s.told, s.Signaled = true, false, false, "", s.OOMs, false, false, false
 	case events.ActionPause, events.ActionUnPause:
 		s.Paused = m.Action == events.ActionPause
 	case events.ActionKill, events.ActionStop, events.ActionRestart:
-		s.told = true
+		s.told, s.Signaled = true, true
 	case events.ActionDie:
 		if s.Died, s.Alone = true, !s.told; s.Alone {
 			s.Alones++

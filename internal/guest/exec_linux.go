@@ -27,6 +27,7 @@ type command struct {
 	output []*outlet // stdout and stderr, or only the terminal
 	tails  []*ring.Tail
 	totals [2]int64      // bytes sent live; each element is written by its outlet's pump
+	ahead  *ahead        // sends output before the end; nil unless the command runs on
 	typed  *queue        // input from the hosts
 	exited chan struct{} // closed when the command's process has ended
 	done   chan struct{} // closed when the worker is no longer needed
@@ -128,6 +129,9 @@ func (c *command) settle(failed *wire.Failed) {
 		reply(c.s, wire.Reply{Failed: failed})
 	} else {
 		reply(c.s, wire.Reply{Started: &wire.Started{ID: c.id}})
+		if c.id == 0 && !c.req.Live {
+			c.ahead = c.sendAhead()
+		}
 	}
 	if c.settled != nil {
 		close(c.settled)
@@ -339,10 +343,11 @@ func (c *command) tell(end *ended, survivors int) {
 			exit.Code = status.ExitStatus()
 		}
 	}
+	sent := c.ahead.end()
 	for i, t := range c.tails {
 		kept, total := t.Bytes()
 		exit.Totals[i] = total + c.totals[i]
-		if c.id == 0 && !c.req.Live && c.s.Send(channels[i], kept) != nil {
+		if c.id == 0 && !c.req.Live && !c.send(i, kept, total-int64(len(kept)), &sent[i]) {
 			return
 		}
 	}

@@ -174,8 +174,17 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.CausedInside, exit.Reason = true, death.Err.Error()
 	case now.Ends > c.ends && !c.m.cfg.Serves:
 		exit.CausedInside, exit.Reason = true, "the service's own program ended while the command ran, and the Engine starts it again"
+	case death.Err != nil:
+		exit.Reason = death.Err.Error()
 	}
 	return exit, nil
+}
+
+// OnGap registers what is called for output that is missing.
+func (c Command) OnGap(skip func(s fumehood.Stream, n int64)) {
+	if p, ok := c.ProcessBackend.(provider.GapBackend); ok {
+		p.OnGap(skip)
+	}
 }
 
 // left has another guest kill the processes that the commands of the command's dead guest left. It reports whether some

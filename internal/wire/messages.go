@@ -266,8 +266,9 @@ type Exec struct {
 	Stdin bool
 	// Terminal is the size of the command's terminal; nil for none.
 	Terminal *Size
-	// Live sends output as it comes. Otherwise the guest keeps the end of the output, Caps bytes of each stream, and
-	// sends it when the command has ended.
+	// Live sends output as it comes, and blocks the program if the host is slow. Otherwise the guest keeps the end of
+	// the output, Caps bytes of each stream. It sends it when the command has ended or, if the command runs longer,
+	// every AheadEvery, so that the host has it if the sandbox ends. Missing output is reported as by Order.Follow.
 	Live bool
 	Caps [2]int64 // stdout, stderr
 	// Terse lets the guest omit Started if the command ends within SaidWithin. This saves one message to wait for.
@@ -289,6 +290,9 @@ type Exec struct {
 	// Check marks a health check. It does not count as another command, see Exit.Alone.
 	Check bool
 }
+
+// AheadEvery is the interval at which the guest sends output of a command that runs on and is not Live.
+const AheadEvery = 20 * time.Millisecond
 
 // SaidWithin is how long after its start the guest reports a terse command that still runs.
 const SaidWithin = 20 * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
@@ -91,6 +92,40 @@ var sandboxPromises = []promise{
 			}
 		})
 		soon(t, "the command ends", func() { endedWith(t, p) })
+
+		sb = c.Fresh(t) // the same for a command whose output nobody follows
+		done := make(chan *fumehood.Result, 1)
+		go func() {
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{
+				c.Harness.Probe, "print", "running", probe.Then, "append", "printed", "x", probe.Then, "sleep", "10m",
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- res
+		}()
+		soon(t, "the command prints", func() {
+			for exists := false; !exists; {
+				_, err := sb.Stat(t.Context(), "printed")
+				exists = err == nil
+			}
+		})
+		<-time.After(time.Second) // what was written that long before is kept
+		if err := sb.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		soon(t, "the command ends", func() {
+			res := <-done
+			switch {
+			case res == nil:
+			case res.Outcome != fumehood.Lost && res.Outcome != fumehood.Signaled || res.CausedInside:
+				t.Errorf("got %+v, want the outcome Lost or Signaled", res)
+			case res.Outcome == fumehood.Lost && res.Reason != "the sandbox was closed while the command ran":
+				t.Errorf("the reason is %q", res.Reason)
+			case res.Stdout.Text() != "running" || res.Stdout.Total != 7:
+				t.Errorf("stdout is %q of %d bytes", res.Stdout.Text(), res.Stdout.Total)
+			}
+		})
 	}},
 }
 

@@ -36,8 +36,8 @@ func (s *service) death(ctx context.Context) error {
 	defer cancel()
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	switch {
-	case engine.IsGone(err):
-		return err
+	case engine.IsGone(err), err == nil && state.Status == "removing":
+		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("container %s was removed", s.info.Container), Hint: "start a new sandbox"}
 	case err != nil || state.Running || state.Status == "created":
 		return nil
 	case s.deaths.report != nil && s.deaths.began == state.Began:
@@ -67,6 +67,13 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
 	if s.deaths.oom || seen.Alone && !s.Serves && !s.OneShot() { // our own program only ends if the daemon or we end it
 		known.Class = fumehood.ErrBroken
+	}
+	switch { // a process in the container cannot kill our own program
+	case s.deaths.oom:
+	case seen.Signaled:
+		known.Err = fmt.Errorf("%w: it was killed or stopped through the Engine", known.Err)
+	case seen.Alone && s.Serves && s.Guest != compose.ReadableGuest && state.ExitCode == 128+9:
+		known.Err = fmt.Errorf("%w: it was killed from outside", known.Err)
 	}
 	log := s.sb.p.engine.LastLog(ctx, state, startup.LastLines)
 	if strings.TrimSpace(log) == "" {

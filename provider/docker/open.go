@@ -59,6 +59,11 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 		}, s))
 	}
 	sb.leave = p.watch.Also(ctx, owner.LabelSandbox+"="+name)
+	for _, c := range containers {
+		if c.Running {
+			p.watch.Runs(c.ID)
+		}
+	}
 	if err := p.hold(sb); err != nil {
 		sb.leave()
 		return nil, err

@@ -84,6 +84,9 @@ func (h host) Death(context.Context) guests.Death {
 			Hint: "use less memory, or raise the limit",
 		}}
 	}
+	if killed && h.oci == nil { // no process in the sandbox can do that
+		how += ", killed from outside"
+	}
 	return guests.Death{Err: &fumehood.Error{
 		Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended" + how),
 	}}

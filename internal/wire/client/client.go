@@ -120,14 +120,15 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 type Process struct {
 	s    *wire.Stream
 	live bool
-	caps [2]int64
 	out  provider.Sink
 
 	delivering atomic.Bool // out is being called
 
-	watching bool        // for a detached command: totals cover all its output, which may have gaps
-	followed atomic.Bool // for a detached command: output was requested and may come
-	skip     func(s fumehood.Stream, n int64)
+	watching bool                             // the command is detached
+	followed atomic.Bool                      // for a detached command: output was requested and may come
+	skip     func(s fumehood.Stream, n int64) // may be nil; set before skips is closed
+	skips    chan struct{}                    // closed by OnGap and Wait
+	skipping sync.Once
 	offset   [2][]byte // the received part of an offset, which may come in several pieces
 	id       int       // of a detached command, set when it has started
 
@@ -143,10 +144,11 @@ type Process struct {
 	ended   chan struct{} // closed when exit, err or lost is set
 	exit    wire.Exit
 	err     error
-	lost    error // why the stream ended before the command's end was reported
-	kept    [2]int64
+	lost    error    // why the stream ended before the command's end was reported
+	kept    [2]int64 // bytes of output received or skipped
 
 	closing sync.Once
+	closed  chan struct{}
 }
 
 // startWithin bounds the wait for a guest to report a start. Normally that takes a few milliseconds, and a second on
@@ -156,15 +158,23 @@ const startWithin = 30 * time.Second
 func newProcess(cmd fumehood.Cmd, live bool, out provider.Sink) *Process {
 	return &Process{
 		live: live, out: out, grace: provider.KillAfter(&cmd), stdin: cmd.Stdin != nil || cmd.StdinPipe,
-		caps:    [2]int64{provider.OutputCap(&cmd, fumehood.Stdout), provider.OutputCap(&cmd, fumehood.Stderr)},
-		started: make(chan struct{}), ended: make(chan struct{}),
+		started: make(chan struct{}), ended: make(chan struct{}), skips: make(chan struct{}), closed: make(chan struct{}),
 	}
+}
+
+// OnGap sets a function that is called in order with the sink for bytes of a stream that are no longer kept, instead of the
+// sink. It must be called once, before Wait.
+func (p *Process) OnGap(skip func(s fumehood.Stream, n int64)) {
+	p.skip = skip
+	p.skipping.Do(func() { close(p.skips) })
 }
 
 // request returns the request for cmd.
 func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	request := wire.Exec{
-		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Caps: p.caps, Terse: p.terse, GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest,
+		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Terse: p.terse,
+		Caps:    [2]int64{provider.OutputCap(&cmd, fumehood.Stdout), provider.OutputCap(&cmd, fumehood.Stderr)},
+		GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest,
 	}
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
@@ -243,7 +253,12 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	return err
 }
 
-func (p *Process) close() { p.closing.Do(p.s.Close) }
+func (p *Process) close() {
+	p.closing.Do(func() {
+		close(p.closed)
+		p.s.Close()
+	})
+}
 
 // unstarted returns why a command that has ended was not started; nil if it was started.
 func (p *Process) unstarted() error {
@@ -310,7 +325,7 @@ func (p *Process) receive() {
 
 // data forwards output to the sink.
 func (p *Process) data(ev wire.Event) error {
-	if p.watching && (ev.Channel == wire.StdoutAt || ev.Channel == wire.StderrAt) {
+	if !p.live && (ev.Channel == wire.StdoutAt || ev.Channel == wire.StderrAt) {
 		return p.at(ev)
 	}
 	if ev.Channel != wire.Stdout && ev.Channel != wire.Stderr {
@@ -321,9 +336,6 @@ func (p *Process) data(ev wire.Event) error {
 		return broken("incomplete offset of %d bytes", len(p.offset[i]))
 	}
 	p.kept[i] += int64(len(ev.Payload))
-	if !p.live && !p.watching && p.kept[i] > p.caps[i] {
-		return broken("more output than the cap of %d bytes", p.caps[i])
-	}
 	p.delivering.Store(true)
 	p.out(fumehood.Stream(ev.Channel), ev.Payload)
 	p.delivering.Store(false)
@@ -335,11 +347,7 @@ func (p *Process) data(ev wire.Event) error {
 func (p *Process) check() error {
 	e := p.exit
 	for i, total := range e.Totals {
-		want := total
-		if !p.live && !p.watching {
-			want = min(total, p.caps[i])
-		}
-		if p.kept[i] != want {
+		if p.kept[i] != total {
 			return broken("%d bytes of output received, %d reported", p.kept[i], total)
 		}
 	}
@@ -385,6 +393,7 @@ func startFailure(f *wire.Failed) error {
 
 // Wait waits until the command has ended and its output is delivered, and returns how it ended.
 func (p *Process) Wait(context.Context) (provider.Exit, error) {
+	p.skipping.Do(func() { close(p.skips) })
 	if p.terse {
 		p.receive()
 	}

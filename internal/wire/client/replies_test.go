@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,14 +79,14 @@ func TestExec_protocolErrors(t *testing.T) {
 			f.say(s, started)
 			f.output(s, wire.Stdin, "x")
 		}},
-		"more than the cap at once": {false, func(f *fake, s uint32) {
+		"less than it reports": {false, func(f *fake, s uint32) {
 			f.say(s, started)
-			f.output(s, wire.Stdout, strings.Repeat("x", 11))
+			f.output(s, wire.Stdout, "0123456789")
+			f.say(s, exit(wire.Exit{Totals: [2]int64{11, 0}}))
 		}},
-		"more than the cap in pieces": {false, func(f *fake, s uint32) {
+		"an offset of live output": {true, func(f *fake, s uint32) {
 			f.say(s, started)
-			f.output(s, wire.Stderr, "123456")
-			f.output(s, wire.Stderr, "123456")
+			f.output(s, wire.StdoutAt, "\x00\x00\x00\x00\x00\x00\x00\x01")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,11 +153,14 @@ func TestExec_output(t *testing.T) {
 	g, f := newFake(t)
 	got, out, err := run(t, g, f, command, false, func(s uint32) {
 		f.say(s, started)
+		f.output(s, wire.Stdout, "ahead")
+		f.output(s, wire.StdoutAt, "\x00\x00\x00\x00\x00\x00\x03\xde") // 990
 		f.output(s, wire.Stdout, "0123456789")
 		f.send(s, wire.End, wire.Stdout) // repeats what the exit implies
 		f.output(s, wire.Stderr, "abc")
 		f.say(s, exit(wire.Exit{Totals: [2]int64{1000, 3}}))
 	})
+	out.out[1].Next(len("ahead"))
 	if err != nil || out.out[1].String() != "0123456789" || out.out[2].String() != "abc" || *got.Totals != [2]int64{1000, 3} {
 		t.Errorf("got %+v, %q, %q, %v", got, &out.out[1], &out.out[2], err)
 	}
@@ -176,5 +180,37 @@ func TestExec_afterExit(t *testing.T) {
 	}
 	if err := g.Ready(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Output that was sent ahead is there if the guest is lost, and what is missing in between is reported in order.
+func TestExec_lostAhead(t *testing.T) {
+	for _, stdin := range []bool{false, true} { // with input, the start is awaited before the output is received
+		g, f := newFake(t)
+		out := &sink{}
+		cmd := command
+		if stdin {
+			cmd.Stdin = strings.NewReader("")
+		}
+		go func() {
+			<-f.opened
+			f.say(1, started)
+			f.output(1, wire.Stdout, "first")
+			f.output(1, wire.StdoutAt, "\x00\x00\x00\x00\x00\x00\x00\x64") // 100
+			f.output(1, wire.Stdout, "last")
+			_ = f.conn.Close()
+		}()
+		p, err := g.Exec(t.Context(), cmd, false, out.take)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var skipped []int64
+		p.OnGap(func(s fumehood.Stream, n int64) {
+			skipped = append(skipped, n, int64(out.out[s].Len()))
+		})
+		got, err := p.Wait(t.Context())
+		if err != nil || got.Outcome != fumehood.Lost || out.out[1].String() != "firstlast" || !slices.Equal(skipped, []int64{95, 5}) {
+			t.Errorf("got %+v, %q, skipped %v, %v", got, &out.out[1], skipped, err)
+		}
 	}
 }

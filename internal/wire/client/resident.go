@@ -238,10 +238,6 @@ func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detach
 // ID returns the command's number in its guest.
 func (d *Detached) ID() int { return d.id }
 
-// OnGap sets a function that is called for bytes of a stream that are no longer kept, instead of the sink. It must be
-// called before Wait.
-func (d *Detached) OnGap(skip func(s fumehood.Stream, n int64)) { d.skip = skip }
-
 // Wait requests the output, and returns how the command ended once it is delivered.
 func (d *Detached) Wait(ctx context.Context) (provider.Exit, error) {
 	d.followed.Store(true)
@@ -289,8 +285,12 @@ func (p *Process) at(ev wire.Event) error {
 	if next <= p.kept[i] {
 		return broken("output continues at byte %d after byte %d", next, p.kept[i])
 	}
-	if p.skip != nil {
-		p.skip(fumehood.Stream(i+wire.Stdout), next-p.kept[i])
+	select {
+	case <-p.skips:
+		if p.skip != nil {
+			p.skip(fumehood.Stream(i+wire.Stdout), next-p.kept[i])
+		}
+	case <-p.closed:
 	}
 	p.kept[i] = next
 	return nil
