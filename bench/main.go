@@ -33,6 +33,7 @@ type options struct {
 	only       *regexp.Regexp
 	check      bool
 	hold       int
+	density    []int // numbers of sandboxes
 }
 
 func main() {
@@ -49,14 +50,21 @@ func main() {
 	})
 	flag.BoolVar(&opts.check, "check", false, "exit with code 1 when a promise is not kept")
 	flag.IntVar(&opts.hold, "hold", 0, "only start this `number` of sandboxes and hold them until stdin closes")
+	flag.Func("density", "only measure what it costs to hold these `numbers` of sandboxes at once, such as 50,200,800,2000,4000, with native and docker (up to 200)", func(s string) (err error) {
+		opts.density, err = parseNumbers(s)
+		return err
+	})
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait for the cleanup
 	var err error
-	if opts.hold > 0 {
+	switch {
+	case opts.hold > 0:
 		err = hold(ctx, opts.hold, opts.image)
-	} else {
+	case len(opts.density) > 0:
+		err = densities(ctx, opts.image, opts.density, os.Stdout)
+	default:
 		err = run(ctx, opts)
 	}
 	stop()

@@ -116,7 +116,7 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 	go onChild(func() { g.reap() })
 	go func() { // while the greeting is on its way
 		defer close(g.prepared)
-		if g.cgroup.limit > 0 && g.tasks == nil {
+		if g.tasks == nil { // it may count against a limit
 			park(spareThreads)
 		}
 	}()

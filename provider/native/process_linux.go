@@ -67,9 +67,7 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 	p := &process{Socket: ours, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
 	attributes.Setsid = true // so that it does not receive the terminal's signals
 	pidfd := -1
-	if attributes.Cloneflags != 0 {
-		attributes.PidFD = &pidfd
-	}
+	attributes.PidFD = &pidfd
 	p.cmd = &exec.Cmd{
 		Path: program, Args: []string{setup.GuestDir + "/" + setup.Guest, mode}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
 		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
@@ -82,14 +80,33 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 		return nil, errors.Join(err, ours.Close())
 	}
 	p.pid = p.cmd.Process.Pid
-	if pidfd >= 0 {
-		p.pidfd = os.NewFile(uintptr(pidfd), "sandbox") //nolint:gosec // not negative
+	_ = unix.SetNonblock(pidfd, true)             // so that Go's poller takes it; otherwise the wait takes a thread
+	ends := os.NewFile(uintptr(pidfd), "sandbox") //nolint:gosec // since Linux 5.4 it is not negative
+	first := attributes.Cloneflags != 0
+	if first {
+		p.pidfd = ends
 	}
 	go func() {
 		defer close(p.ended)
+		awaitEnd(ends)
 		_ = p.cmd.Wait() // ProcessState has the result
+		if !first {
+			_ = ends.Close() // nothing was written
+		}
 	}()
 	return p, nil
+}
+
+// awaitEnd waits until the process of a pidfd has ended. It returns earlier if the pidfd is closed.
+func awaitEnd(pidfd *os.File) {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool { // called again when the poller reports the end
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor has 31 bits
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
 }
 
 // allRights are all capabilities.
@@ -159,14 +176,7 @@ func launchShared(ctx context.Context, program string, group cgroup, rights uint
 	go func() {
 		defer close(p.ended)
 		<-starter.ended // normally last, but Stop kills it
-		_ = wire.Control(p.pidfd, func(fd int) error {
-			for {
-				_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1) //nolint:gosec // a descriptor has 31 bits
-				if !errors.Is(err, unix.EINTR) {
-					return err
-				}
-			}
-		})
+		awaitEnd(p.pidfd)
 	}()
 	return p, nil
 }
