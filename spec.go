@@ -19,8 +19,8 @@ type Spec struct {
 	// Name is the name of the sandbox and, under docker, of its Compose project. Empty means a generated name,
 	// "fumehood-" and 12 random characters.
 	Name string `json:"name,omitempty"`
-	// Compose starts a Compose project instead of one image. Image, Env, User, Dir, Network, Ports and Mounts must
-	// then be empty. Limits that are not 0 are the highest that a service may have; the defaults apply to services
+	// Compose starts a Compose project instead of one image. Image, Env, User, Dir, Network, Ports, Mounts and ShmSize
+	// must then be empty. Limits that are not 0 are the highest that a service may have; the defaults apply to services
 	// that set none.
 	Compose *Compose `json:"compose,omitempty"`
 	// Image is the image's reference. Empty means the provider's default.
@@ -45,6 +45,9 @@ type Spec struct {
 	Ports []Port `json:"ports,omitempty"`
 	// Limits are the limits of the service. The zero value means the defaults.
 	Limits Limits `json:"limits,omitzero"`
+	// ShmSize is the size of /dev/shm in bytes, up to the memory limit, which its content counts towards. 0 means
+	// DefaultShmSize. Programs such as browsers and PyTorch's data loaders need more.
+	ShmSize int64 `json:"shm_size,omitempty"`
 	// Mounts makes folders or files of the host visible in the service.
 	Mounts []Mount `json:"mounts,omitempty"`
 	// AllowUnsafe allows, and logs, mounts of paths through which the sandbox could take over the host or read its
@@ -109,6 +112,8 @@ const (
 	DefaultMemory = 2 << 30
 	// DefaultPIDs is the default limit of concurrent processes and threads of a service.
 	DefaultPIDs = 1024
+	// DefaultShmSize is the default size of /dev/shm in bytes.
+	DefaultShmSize = 64 << 20
 	// MaxCPUs is the highest limit of cores. No kernel of Linux has more (NR_CPUS on amd64).
 	MaxCPUs = 8192
 	// MinMemory is the smallest memory limit in bytes: that of Docker Engine since 20.10.
@@ -239,6 +244,9 @@ func (s *Spec) Validate() error {
 			Hint: "raise the limit (--pids), or limit the processes of each command (--ulimit nproc=N)",
 		}
 	}
+	if err := s.validateShmSize(bad); err != nil {
+		return err
+	}
 	if len(s.Network.Allow) > 0 {
 		return &Error{
 			Op: "start sandbox", Class: ErrUnsupported, Err: errors.New("no provider supports Network.Allow yet"),
@@ -252,6 +260,17 @@ func (s *Spec) Validate() error {
 		return err
 	}
 	return validateMounts(s.Mounts, bad)
+}
+
+func (s *Spec) validateShmSize(bad func(string, ...any) error) error {
+	most := s.Limits.WithDefaults().Memory
+	switch {
+	case s.ShmSize < 0:
+		return bad("the size of /dev/shm, %d, is negative", s.ShmSize)
+	case most > 0 && s.ShmSize > most:
+		return bad("the size of /dev/shm, %d bytes, is above the memory limit of %d, which its content counts towards", s.ShmSize, most)
+	}
+	return nil
 }
 
 // isText reports whether a string is valid in an Engine label and in a journal.

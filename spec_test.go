@@ -104,6 +104,7 @@ func TestSpec_compose(t *testing.T) {
 		"with NaN CPUs":        {Spec{Compose: project, Limits: Limits{CPUs: math.NaN()}}, "NaN is not a number up to 8192"},
 		"with endless CPUs":    {Spec{Compose: project, Limits: Limits{CPUs: math.Inf(1)}}, "+Inf is not a number up to 8192"},
 		"alone":                {Spec{Compose: project, Name: "a", Keep: true, Limits: Limits{Memory: 64 << 20}}, ""},
+		"with a shm size":      {Spec{Compose: project, ShmSize: 1 << 20}, "ShmSize and Compose exclude each other"},
 		"with a tiny disk":     {Spec{Compose: project, Limits: Limits{Disk: 1}}, "the disk limit 1 is not between"},
 		"with a negative disk": {Spec{Compose: project, Limits: Limits{Disk: -2}}, "the disk limit -2 is negative"},
 		"with a huge disk":     {Spec{Compose: project, Limits: Limits{Disk: 1 << 60}}, "is not between 1 MiB and 15 TiB"},

@@ -99,6 +99,8 @@ type Docker struct {
 	// Runtime is the name of one of the daemon's container runtimes, such as runsc for gVisor. If absent, it is
 	// the user's choice, else the daemon's default.
 	Runtime string `yaml:"runtime" form:"runtime"`
+	// ShmSize is the size of /dev/shm, such as 1GiB, up to the memory limit. If absent, it is 64MiB.
+	ShmSize int64 `yaml:"shm_size" form:"bytes"`
 	// Ports publishes ports of the container on the loopback interface of the host, as HOST: CONTAINER. With host
 	// port 0 the daemon chooses a free port; it also accepts a list of container ports.
 	Ports Ports `yaml:"ports"`

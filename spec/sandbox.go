@@ -98,7 +98,7 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 	if err != nil {
 		return fumehood.Spec{}, notes, err
 	}
-	s.AllowUnsafe, s.Runtime = e.AllowUnsafe, d.Runtime
+	s.AllowUnsafe, s.Runtime, s.ShmSize = e.AllowUnsafe, d.Runtime, d.ShmSize
 	s.Network, s.Mounts, s.Limits, s.Dir = fumehood.Network{Mode: mode}, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
 	s.Image, s.User, s.Binary = cmp.Or(s.Image, d.Image), cmp.Or(s.User, d.User), d.Binary
 	return s, notes, nil

@@ -28,6 +28,7 @@ func (s *Sample) checkData(defaults *Defaults) error {
 		note(of+"environment.dockerfile", e.Dockerfile != "")
 		note(of+"environment.network", e.Network != "" && e.Network != fumehood.NetworkNone)
 		note(of+"environment.runtime", e.Runtime != "")
+		note(of+"environment.shm_size", e.ShmSize != 0)
 		note(of+"environment.user", e.User != "")
 	}
 	environment("", s.Environment)
@@ -108,6 +109,7 @@ func (e *Environment) over(task *Environment) (*Environment, error) {
 	}
 	out := *task
 	out.Image, out.User, out.Workdir = cmp.Or(e.Image, task.Image), cmp.Or(e.User, task.User), cmp.Or(e.Workdir, task.Workdir)
+	out.ShmSize = cmp.Or(e.ShmSize, task.ShmSize)
 	out.Network, out.Runtime = cmp.Or(e.Network, task.Network), cmp.Or(e.Runtime, task.Runtime)
 	out.Env = maps.Clone(task.Env)
 	if out.Env == nil {

@@ -90,6 +90,7 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
 		Disk: cmp.Or(s.Limits.Disk, what.Limits.Disk),
 	}
+	what.ShmSize = cmp.Or(s.ShmSize, what.ShmSize)
 	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
 	return what, nil
 }
@@ -134,6 +135,7 @@ func notForProjects(s fumehood.Spec) string {
 		{"workdir", s.Dir != ""},
 		{"network", s.Network.Mode != ""},
 		{"volume", len(s.Mounts) > 0},
+		{"shm-size", s.ShmSize != 0},
 	} {
 		if flag.set {
 			return flag.name

@@ -31,10 +31,10 @@ type runOptions struct {
 
 // sandboxFlags are the flags that describe a sandbox of an image, as typed.
 type sandboxFlags struct {
-	image, user, workdir, memory, disk, network string
-	env, mounts                                 []string
-	cpus                                        float64
-	pids                                        int64
+	image, user, workdir, memory, disk, shmSize, network string
+	env, mounts                                          []string
+	cpus                                                 float64
+	pids                                                 int64
 }
 
 // runFlags are the flags of `fumehood run`, as typed.
@@ -116,6 +116,7 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&f.cpus, "cpus", 0, "maximum `number` of CPUs, such as 1.5 (default: all)")
 	flags.Int64Var(&f.pids, "pids", 0, "maximum `number` of processes and threads; -1 for no limit (default 1024)")
 	flags.StringVar(&f.disk, "disk", "", "limit of the files that are written, a `size` such as 10GiB; needs the provider native (default: 1 GiB there, at most half of the memory)")
+	flags.StringVar(&f.shmSize, "shm-size", "", "`size` of /dev/shm, such as 1GiB, up to the memory limit (default 64MiB)")
 	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none weaken the isolation (default none)")
 	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only)")
 	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "disk", "network")
@@ -136,6 +137,11 @@ func (f *sandboxFlags) spec() (fumehood.Spec, error) {
 	if f.disk != "" {
 		if what.Limits.Disk, err = spec.ParseSize(f.disk); err != nil {
 			return what, fmt.Errorf("--disk %w", err)
+		}
+	}
+	if f.shmSize != "" {
+		if what.ShmSize, err = spec.ParseSize(f.shmSize); err != nil || what.ShmSize <= 0 {
+			return what, fmt.Errorf("--shm-size %q is not a size: write a number and a unit, such as 1GiB", f.shmSize)
 		}
 	}
 	if what.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {

@@ -96,6 +96,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 		User:          spec.User,
 		Runtime:       spec.Runtime,
 		WorkingDir:    spec.Dir,
+		ShmSize:       types.UnitBytes(spec.ShmSize), // 0 is the Engine's choice, 64 MiB unless its settings differ
 		Environment:   environment(spec.Env),
 		Labels:        maps.Clone(types.Labels(labels)).Add(owner.LabelDefault, "true"),
 		CustomLabels: types.Labels{

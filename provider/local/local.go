@@ -130,6 +130,8 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "choose a network", "name none: host processes always have the host's network"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)) || set(float64(spec.Limits.Disk)):
 		what, hint = "limit memory, CPUs, processes or the disk", "set no limits, or use the docker or native provider"
+	case spec.ShmSize != 0:
+		what, hint = "set the size of /dev/shm", "leave it out: commands use the host's"
 	case spec.Runtime != "":
 		what, hint = "choose a container runtime", "name none: host processes have no runtime"
 	case len(spec.Ports) > 0:

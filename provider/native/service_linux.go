@@ -106,7 +106,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	s.config = setup.Config{
 		Root: &setup.Root{
 			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: cmp.Or(limits.Disk, memoryDisk(limits)), OnDisk: onDisk(limits), Guest: filepath.Dir(s.sb.guest),
-			Cgroups: s.cgroup.visible(), Mounts: mounts,
+			Cgroups: s.cgroup.visible(), Mounts: mounts, Shm: spec.ShmSize,
 		},
 		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,

@@ -338,7 +338,9 @@ class TestSandboxes(OnProvider):
             cwd="/tmp",
             labels={"x": "y"},
             limits=fumehood.Limits(memory=64 << 20, cpus=0.5, pids=64),
+            shm_size=32 << 20,
         ) as sb:
+            self.assertRegex(sb.run(["df", "-m", "/dev/shm"]).stdout.text, r"\s32\s")
             self.assertEqual(sb.run(["sh", "-c", "echo $A; pwd"]).stdout.text, "b\n/tmp\n")
             self.assertEqual(dict(sb.info.labels), {"x": "y"})
             self.assertEqual(sb.run(["id", "-u"], user="7").stdout.text, "7\n")

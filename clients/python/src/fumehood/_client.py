@@ -165,6 +165,7 @@ class AsyncClient:
         runtime: str = "",
         ports: Sequence[Port | int] = (),
         limits: Limits | None = None,
+        shm_size: int = 0,
         mounts: Sequence[Mount] = (),
         labels: Mapping[str, str] | None = None,
         allow_unsafe: bool = False,
@@ -177,7 +178,8 @@ class AsyncClient:
         """Start a sandbox from an image or a Compose project, and return when commands can run in it.
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
-        name of a network. A sandbox with keep stays for ttl seconds, also when the client is closed.
+        name of a network. shm_size is the size of /dev/shm in bytes; 0 means 64 MiB. A sandbox with keep stays for ttl
+        seconds, also when the client is closed.
         images are those of prepare. With progress, they are prepared first. timeout limits the start.
         """
         deadline = deadline_of(timeout)
@@ -196,6 +198,7 @@ class AsyncClient:
             runtime=runtime,
             ports=[Port(port) if isinstance(port, int) else port for port in ports],
             limits=limits,
+            shm_size=shm_size,
             mounts=mounts,
             labels=labels,
             allow_unsafe=allow_unsafe,
