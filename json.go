@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"time"
 	"unicode/utf8"
+
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // millis is a duration encoded in JSON as a number of milliseconds.
@@ -44,6 +46,11 @@ type (
 		Ready *millis `json:"ready_timeout_ms,omitzero"`
 		Pull  *millis `json:"pull_timeout_ms,omitzero"`
 		Build *millis `json:"build_timeout_ms,omitzero"`
+	}
+	plainProcess ProcessInfo
+	processJSON  struct {
+		*plainProcess
+		Args []jsontext.Text `json:"args"`
 	}
 	plainResult Result
 	resultJSON  struct {
@@ -95,11 +102,28 @@ func (c *Compose) UnmarshalJSON(text []byte) error {
 	return decodeStrictly(text, c, &decoded, decoded.json())
 }
 
-// MarshalJSON encodes the result. Its Duration is "duration_ms", in milliseconds.
-func (r Result) MarshalJSON() ([]byte, error) { return json.Marshal(r.json()) }
+// MarshalJSON encodes the result. Its Duration is "duration_ms", in milliseconds. Bytes of its Reason that are not UTF-8
+// are written as \xNN.
+func (r Result) MarshalJSON() ([]byte, error) {
+	r.Reason = jsontext.Escape(r.Reason)
+	return json.Marshal(r.json())
+}
 
 // UnmarshalJSON decodes a result. Unknown fields are ignored.
 func (r *Result) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, r.json()) }
+
+// MarshalJSON encodes the description. An argument is a string if it is UTF-8, or else an object {"base64": "..."}.
+func (p ProcessInfo) MarshalJSON() ([]byte, error) {
+	return json.Marshal(processJSON{(*plainProcess)(&p), jsontext.Of(p.Args)})
+}
+
+// UnmarshalJSON decodes a description. Unknown fields are ignored.
+func (p *ProcessInfo) UnmarshalJSON(text []byte) error {
+	form := processJSON{(*plainProcess)(p), jsontext.Of(p.Args)}
+	err := json.Unmarshal(text, &form)
+	p.Args = jsontext.Strings(form.Args)
+	return err
+}
 
 // MarshalJSON encodes the usage. Times are in milliseconds.
 func (u Usage) MarshalJSON() ([]byte, error) { return json.Marshal(u.json()) }

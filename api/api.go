@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // Number is the number of the API: clients and servers with different numbers do not fit.
@@ -36,10 +37,10 @@ type Hello struct {
 // Error describes a failure. How a program ended is never an Error.
 type Error struct {
 	Code    fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
-	Message string        `json:"message" doc:"what failed and why, without the hint"`
+	Message string        `json:"message" doc:"what failed and why, without the hint; bytes that are not UTF-8 are written as \\xNN"`
 	Op      string        `json:"op,omitempty" doc:"the operation that failed"`
 	Service string        `json:"service,omitempty" doc:"the service of the operation"`
-	Path    string        `json:"path,omitempty" doc:"the file, as given by the caller"`
+	Path    Text          `json:"path,omitempty" doc:"the file, as given by the caller"`
 	Hint    string        `json:"hint,omitempty" doc:"what the user can do about it"`
 }
 
@@ -50,7 +51,7 @@ func ErrorOf(err error) Error {
 	if errors.As(err, &ours) {
 		plain := *ours
 		plain.Hint = ""
-		e.Op, e.Service, e.Path, e.Hint = ours.Op, ours.Service, ours.Path, ours.Hint
+		e.Op, e.Service, e.Path, e.Hint = ours.Op, ours.Service, Text(ours.Path), ours.Hint
 		if err.Error() == ours.Error() {
 			e.Message = plain.Error()
 		}
@@ -58,6 +59,7 @@ func ErrorOf(err error) Error {
 			e.Hint = ours.Hint
 		}
 	}
+	e.Message, e.Op, e.Hint = jsontext.Escape(e.Message), jsontext.Escape(e.Op), jsontext.Escape(e.Hint)
 	return e
 }
 
@@ -77,25 +79,25 @@ type Sandbox struct {
 
 // Cmd is a command. The fields are those of fumehood.Cmd.
 type Cmd struct {
-	Args      []string          `json:"args" minItems:"1" doc:"program and arguments, without a shell"`
-	Dir       string            `json:"dir,omitempty" doc:"working directory"`
-	Env       map[string]string `json:"env,omitempty" doc:"added variables"`
-	User      string            `json:"user,omitempty" doc:"name, uid, name:group or uid:gid"`
-	Stdin     []byte            `json:"stdin,omitempty" doc:"standard input in base64"`
-	StdinPipe bool              `json:"stdin_pipe,omitempty" doc:"leave standard input open for writes; only to start"`
-	Events    bool              `json:"events,omitempty" doc:"its events will be followed: for 5 s at most, it waits for the reader rather than lose output; only to start"`
-	Detach    bool              `json:"detach,omitempty" doc:"run on after the lease, in a kept sandbox; only to start"`
-	Timeout   float64           `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds after which it is killed; 0 means no limit"`
-	Grace     float64           `json:"grace_ms,omitempty" minimum:"-1" doc:"milliseconds between SIGTERM and SIGKILL; 0 means 1000, -1 none"`
-	StdoutCap int64             `json:"stdout_cap,omitempty" minimum:"-1" doc:"bytes of standard output that the result keeps, of its end; 0 means 10 MiB, -1 none"`
-	StderrCap int64             `json:"stderr_cap,omitempty" minimum:"-1" doc:"the same of standard error"`
-	KillRest  bool              `json:"kill_rest,omitempty" doc:"kill the processes that the program leaves behind"`
-	Rlimits   *Rlimits          `json:"rlimits,omitempty"`
-	ViaEngine bool              `json:"via_engine,omitempty" doc:"run it without the help of a process in the sandbox"`
-	TTY       bool              `json:"tty,omitempty" doc:"give it a terminal"`
-	Rows      uint16            `json:"rows,omitempty" maximum:"65535"`
-	Cols      uint16            `json:"cols,omitempty" maximum:"65535"`
-	Term      string            `json:"term,omitempty" doc:"type of the terminal"`
+	Args      []Text   `json:"args" minItems:"1" doc:"program and arguments, without a shell"`
+	Dir       Text     `json:"dir,omitempty" doc:"working directory"`
+	Env       Env      `json:"env,omitempty" doc:"added variables"`
+	User      string   `json:"user,omitempty" doc:"name, uid, name:group or uid:gid"`
+	Stdin     []byte   `json:"stdin,omitempty" doc:"standard input in base64"`
+	StdinPipe bool     `json:"stdin_pipe,omitempty" doc:"leave standard input open for writes; only to start"`
+	Events    bool     `json:"events,omitempty" doc:"its events will be followed: for 5 s at most, it waits for the reader rather than lose output; only to start"`
+	Detach    bool     `json:"detach,omitempty" doc:"run on after the lease, in a kept sandbox; only to start"`
+	Timeout   float64  `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds after which it is killed; 0 means no limit"`
+	Grace     float64  `json:"grace_ms,omitempty" minimum:"-1" doc:"milliseconds between SIGTERM and SIGKILL; 0 means 1000, -1 none"`
+	StdoutCap int64    `json:"stdout_cap,omitempty" minimum:"-1" doc:"bytes of standard output that the result keeps, of its end; 0 means 10 MiB, -1 none"`
+	StderrCap int64    `json:"stderr_cap,omitempty" minimum:"-1" doc:"the same of standard error"`
+	KillRest  bool     `json:"kill_rest,omitempty" doc:"kill the processes that the program leaves behind"`
+	Rlimits   *Rlimits `json:"rlimits,omitempty"`
+	ViaEngine bool     `json:"via_engine,omitempty" doc:"run it without the help of a process in the sandbox"`
+	TTY       bool     `json:"tty,omitempty" doc:"give it a terminal"`
+	Rows      uint16   `json:"rows,omitempty" maximum:"65535"`
+	Cols      uint16   `json:"cols,omitempty" maximum:"65535"`
+	Term      string   `json:"term,omitempty" doc:"type of the terminal"`
 }
 
 // Rlimits are limits of the kernel for each process of a command.
@@ -123,7 +125,7 @@ func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // Command returns the command without its standard input.
 func (c *Cmd) Command() fumehood.Cmd {
 	cmd := fumehood.Cmd{
-		Args: c.Args, Dir: c.Dir, Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Events: c.Events, Detach: c.Detach, Timeout: Duration(c.Timeout),
+		Args: jsontext.Strings(c.Args), Dir: string(c.Dir), Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Events: c.Events, Detach: c.Detach, Timeout: Duration(c.Timeout),
 		Grace: Duration(c.Grace), StdoutCap: c.StdoutCap, StderrCap: c.StderrCap, KillRest: c.KillRest, ViaEngine: c.ViaEngine,
 		TTY: c.TTY, Rows: c.Rows, Cols: c.Cols, Term: c.Term,
 	}
@@ -152,7 +154,7 @@ type Progress struct {
 // Process describes a command that was started.
 type Process struct {
 	ID      string    `json:"id" doc:"name of the command in paths"`
-	Args    []string  `json:"args"`
+	Args    []Text    `json:"args"`
 	Started time.Time `json:"started"`
 	Ended   bool      `json:"ended"`
 }
@@ -178,13 +180,13 @@ type Event struct {
 
 // FileInfo describes a file.
 type FileInfo struct {
-	Name     string    `json:"name" doc:"base name"`
-	Path     string    `json:"path,omitempty" doc:"in a walk: relative to its root"`
+	Name     Text      `json:"name" doc:"base name"`
+	Path     Text      `json:"path,omitempty" doc:"in a walk: relative to its root"`
 	Type     string    `json:"type" enum:"file,directory,symlink,pipe,socket,device,other"`
 	Size     int64     `json:"size,omitempty" doc:"bytes of a regular file"`
 	Mode     int       `json:"mode,omitempty" doc:"permission, set-id and sticky bits"`
 	Modified time.Time `json:"modified,omitzero"`
-	Target   string    `json:"target,omitempty" doc:"of a symbolic link"`
+	Target   Text      `json:"target,omitempty" doc:"of a symbolic link"`
 	UID      int       `json:"uid" doc:"-1 if unknown"`
 	GID      int       `json:"gid" doc:"-1 if unknown"`
 }
@@ -192,7 +194,7 @@ type FileInfo struct {
 // FileInfoOf returns the JSON form of a file's description.
 func FileInfoOf(f fumehood.FileInfo) FileInfo {
 	info := FileInfo{
-		Name: f.Name, Type: "other", Size: f.Size, Mode: int(f.Mode.Perm()), Modified: f.ModTime, Target: f.LinkTarget, UID: f.UID, GID: f.GID,
+		Name: Text(f.Name), Type: "other", Size: f.Size, Mode: int(f.Mode.Perm()), Modified: f.ModTime, Target: Text(f.LinkTarget), UID: f.UID, GID: f.GID,
 	}
 	switch t := f.Mode.Type(); {
 	case t == 0:

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
@@ -34,7 +35,7 @@ type Asset struct {
 
 // Input is a file to write into a workspace.
 type Input struct {
-	Path    string `json:"path" doc:"relative to the workspace"`
+	Path    Text   `json:"path" doc:"relative to the workspace"`
 	Content []byte `json:"content" doc:"in base64"`
 	Mode    int    `json:"mode,omitempty" minimum:"0" maximum:"511" doc:"permission bits; 0 means 0644, 420"`
 }
@@ -62,7 +63,7 @@ func (o *SessionOptions) Options() (session.Options, error) {
 		if content == nil {
 			content = []byte{}
 		}
-		opts.Inputs = append(opts.Inputs, workspace.Input{Path: in.Path, Content: content, Mode: Mode(in.Mode)})
+		opts.Inputs = append(opts.Inputs, workspace.Input{Path: string(in.Path), Content: content, Mode: Mode(in.Mode)})
 	}
 	return opts, nil
 }
@@ -76,13 +77,13 @@ type Session struct {
 
 // SpawnOptions override the spec of a session for one runtime.
 type SpawnOptions struct {
-	Ports        []fumehood.Port   `json:"ports,omitempty" doc:"TCP ports, published on the loopback of the server's machine"`
-	Mounts       []fumehood.Mount  `json:"mounts,omitempty"`
-	Env          map[string]string `json:"env,omitempty"`
-	Image        string            `json:"image,omitempty"`
-	User         string            `json:"user,omitempty"`
-	Setup        string            `json:"setup,omitempty" doc:"shell text that runs after the spec's setup"`
-	DisableSetup bool              `json:"disable_setup,omitempty"`
+	Ports        []fumehood.Port  `json:"ports,omitempty" doc:"TCP ports, published on the loopback of the server's machine"`
+	Mounts       []fumehood.Mount `json:"mounts,omitempty"`
+	Env          Env              `json:"env,omitempty"`
+	Image        string           `json:"image,omitempty"`
+	User         string           `json:"user,omitempty"`
+	Setup        string           `json:"setup,omitempty" doc:"shell text that runs after the spec's setup"`
+	DisableSetup bool             `json:"disable_setup,omitempty"`
 }
 
 // Options returns the options for package session.
@@ -110,18 +111,18 @@ type Runtime struct {
 
 // Execute is a command for a runtime.
 type Execute struct {
-	Command   string            `json:"command,omitempty" doc:"shell text; empty means the spec's command line for entry"`
-	Entry     string            `json:"entry,omitempty"`
-	Stdin     [][]byte          `json:"stdin,omitempty" doc:"pieces of the standard input in base64, which are sent one by one"`
-	Timeout   float64           `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds from the setup's end; 0 means no limit"`
-	Env       map[string]string `json:"env,omitempty"`
-	StdoutCap int64             `json:"stdout_cap,omitempty" minimum:"-1" doc:"as of a command"`
-	StderrCap int64             `json:"stderr_cap,omitempty" minimum:"-1" doc:"as of a command"`
+	Command   Text     `json:"command,omitempty" doc:"shell text; empty means the spec's command line for entry"`
+	Entry     Text     `json:"entry,omitempty"`
+	Stdin     [][]byte `json:"stdin,omitempty" doc:"pieces of the standard input in base64, which are sent one by one"`
+	Timeout   float64  `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds from the setup's end; 0 means no limit"`
+	Env       Env      `json:"env,omitempty"`
+	StdoutCap int64    `json:"stdout_cap,omitempty" minimum:"-1" doc:"as of a command"`
+	StderrCap int64    `json:"stderr_cap,omitempty" minimum:"-1" doc:"as of a command"`
 }
 
 // Options returns the options for package session.
 func (o *Execute) Options() session.ExecuteOptions {
-	opts := session.ExecuteOptions{Command: o.Command, Entry: o.Entry, Timeout: Duration(o.Timeout), Env: o.Env, StdoutCap: o.StdoutCap, StderrCap: o.StderrCap}
+	opts := session.ExecuteOptions{Command: string(o.Command), Entry: string(o.Entry), Timeout: Duration(o.Timeout), Env: o.Env, StdoutCap: o.StdoutCap, StderrCap: o.StderrCap}
 	if len(o.Stdin) > 0 {
 		opts.Stdin = session.Chunks(o.Stdin...)
 	}
@@ -147,7 +148,7 @@ type SessionResult struct {
 // SessionResultOf returns the JSON form of a result.
 func SessionResultOf(r *session.Result) *SessionResult {
 	return &SessionResult{
-		Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Leaked: r.Leaked, SetupEnded: r.SetupEnded, Usage: r.Usage,
+		Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: jsontext.Escape(r.Reason), Leaked: r.Leaked, SetupEnded: r.SetupEnded, Usage: r.Usage,
 		Elapsed: Millis(r.Elapsed), Stdout: r.Stdout, Stderr: r.Stderr, SetupStdout: r.SetupStdout, SetupStderr: r.SetupStderr,
 	}
 }

@@ -1,6 +1,14 @@
 package journal
 
-import "time"
+import (
+	"time"
+
+	"github.com/fumehood/fumehood/internal/jsontext"
+)
+
+// Text is a name, path or argument, which may have any bytes. In JSON it is a string if it is UTF-8, or else an object
+// {"base64": "..."}.
+type Text = jsontext.Text
 
 // Line is a line of a journal: a *Phase, *Network, *Sandbox, *Command, *End, *File or *Lost, or an *Other.
 type Line interface{ head() *Head }
@@ -64,9 +72,9 @@ type Command struct {
 	Head
 	ID        int64             `json:"id"` // from 1, counted per sandbox and journal
 	Service   string            `json:"service"`
-	User      string            `json:"user,omitempty"` // empty means the service's user
-	Dir       string            `json:"dir,omitempty"`
-	Args      []string          `json:"args"`
+	User      Text              `json:"user,omitempty"` // empty means the service's user
+	Dir       Text              `json:"dir,omitempty"`
+	Args      []Text            `json:"args"`
 	Env       map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
 	Stdin     bool              `json:"stdin,omitempty"`
 	TimeoutMS float64           `json:"timeout_ms,omitempty"` // in milliseconds
@@ -107,9 +115,9 @@ type File struct {
 	Head
 	Op      string  `json:"op"`
 	Service string  `json:"service"`
-	User    string  `json:"user,omitempty"`
-	Path    string  `json:"path"`
-	Target  string  `json:"target,omitempty"`
+	User    Text    `json:"user,omitempty"`
+	Path    Text    `json:"path"`
+	Target  Text    `json:"target,omitempty"`
 	Bytes   int64   `json:"bytes,omitempty"`
 	MS      float64 `json:"ms"` // in milliseconds
 	Error   *Error  `json:"error,omitempty"`

@@ -353,3 +353,40 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 }
+
+func TestJournal_notUTF8(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	sb := startFake(t, fumehood.Spec{Journal: journal.New(&out, nil).Logger})
+	long := strings.Repeat("é", 5000)
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say", "caf\xe9", long}, Dir: "/d\xff", Env: map[string]string{"A\xff": "b"}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := sb.ReadFile(t.Context(), "/caf\xe9", fumehood.ReadOptions{}); err == nil {
+		t.Error("the file exists")
+	}
+	if strings.ContainsRune(out.String(), '\uFFFD') {
+		t.Errorf("the journal has U+FFFD:\n%s", out.String())
+	}
+	var command *journal.Command
+	var file *journal.File
+	for line, err := range journal.Read(&out) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch l := line.(type) {
+		case *journal.Command:
+			command = l
+		case *journal.File:
+			file = l
+		}
+	}
+	if command == nil || len(command.Args) != 3 || command.Args[1] != "caf\xe9" || command.Dir != "/d\xff" || command.Env[`A\xff`] == "" {
+		t.Errorf("got %+v", command)
+	} else if !strings.HasPrefix(long, string(command.Args[2])) || len(command.Args[2]) < 1000 {
+		t.Errorf("the cut argument has %d bytes", len(command.Args[2]))
+	}
+	if file == nil || file.Path != "/caf\xe9" || file.Error == nil || !strings.Contains(file.Error.Message, `caf\xe9`) {
+		t.Errorf("got %+v", file)
+	}
+}

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
-
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/journal"
 )
 
@@ -181,7 +182,7 @@ func (r *Recorder) command(service string, cmd fumehood.Cmd) (end func(*fumehood
 	id, began := r.lastID.Add(1), time.Now()
 	c := r.clip(cmd.Env)
 	line := journal.Command{
-		ID: id, Service: c.text(service, maxName), User: c.text(cmd.User, maxName), Dir: c.text(cmd.Dir, maxPath), Args: c.texts(cmd.Args, maxText),
+		ID: id, Service: c.text(service, maxName), User: journal.Text(c.text(cmd.User, maxName)), Dir: journal.Text(c.text(cmd.Dir, maxPath)), Args: jsontext.Of(c.texts(cmd.Args, maxText)),
 		Env: c.names(slices.Sorted(maps.Keys(cmd.Env))), Stdin: cmd.Stdin != nil || cmd.StdinPipe, TimeoutMS: millis(cmd.Timeout),
 		Detached: cmd.Detach, ViaEngine: cmd.ViaEngine, TTY: cmd.TTY,
 	}
@@ -192,7 +193,7 @@ func (r *Recorder) command(service string, cmd fumehood.Cmd) (end func(*fumehood
 		line := journal.End{ID: id, Service: c.text(service, maxName), MS: millis(time.Since(began)), Error: c.failure(err)}
 		if res != nil {
 			line.Outcome, line.ExitCode, line.Signal, line.Leaked = string(res.Outcome), &res.ExitCode, res.Signal, res.Leaked
-			line.Reason, line.MS = c.text(res.Reason, maxText), millis(res.Duration)
+			line.Reason, line.MS = c.message(res.Reason), millis(res.Duration)
 			line.Stdout, line.Stderr = res.Stdout.Total, res.Stderr.Total
 			if u := res.Usage; u != (fumehood.Usage{}) {
 				line.Usage = &journal.Usage{
@@ -220,7 +221,7 @@ func (s *service) file(op, path, target string) *fileOp {
 	if r == nil || r.to == nil {
 		return nil
 	}
-	return &fileOp{r: r, began: time.Now(), line: journal.File{Op: op, Service: s.info.Name, User: s.user, Path: path, Target: target}}
+	return &fileOp{r: r, began: time.Now(), line: journal.File{Op: op, Service: s.info.Name, User: journal.Text(s.user), Path: journal.Text(path), Target: journal.Text(target)}}
 }
 
 // count returns a reader that counts the bytes read from r.
@@ -249,8 +250,8 @@ func (f *fileOp) end(err error) {
 	f.once.Do(func() {
 		c := f.r.clip(nil)
 		line := f.line
-		line.Service, line.User = c.text(line.Service, maxName), c.text(line.User, maxName)
-		line.Path, line.Target = c.text(line.Path, maxPath), c.text(line.Target, maxPath)
+		line.Service, line.User = c.text(line.Service, maxName), journal.Text(c.text(string(line.User), maxName))
+		line.Path, line.Target = journal.Text(c.text(string(line.Path), maxPath)), journal.Text(c.text(string(line.Target), maxPath))
 		line.Bytes, line.MS, line.Error = f.counted.Load(), millis(time.Since(f.began)), c.failure(err)
 		line.Head = f.r.head("file", c)
 		journal.Log(f.r.to, &line)
@@ -296,10 +297,21 @@ func (c *clip) text(text string, most int) string {
 	text = c.redact(text)
 	if len(text) > most {
 		c.cut = true
-		text = strings.ToValidUTF8(text[:most], "")
+		text = text[:most]
+		for n := 1; n < utf8.UTFMax && n <= len(text); n++ { // a character that was cut is left out
+			if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+				if !utf8.FullRuneInString(last) {
+					text = text[:len(text)-n]
+				}
+				break
+			}
+		}
 	}
 	return text
 }
+
+// message returns text that people read.
+func (c *clip) message(text string) string { return c.text(jsontext.Escape(c.redact(text)), maxText) }
 
 // texts returns as many texts as fit into most bytes together, at most maxEntries. The last one may be cut.
 func (c *clip) texts(all []string, most int) []string {
@@ -328,7 +340,7 @@ func (c *clip) names(names []string) map[string]string {
 			c.cut = true
 			break
 		}
-		env[name] = "[redacted]"
+		env[jsontext.Escape(name)] = "[redacted]"
 	}
 	return env
 }
@@ -337,7 +349,7 @@ func (c *clip) failure(err error) *journal.Error {
 	if err == nil {
 		return nil
 	}
-	return &journal.Error{Class: string(fumehood.CodeOf(err)), Message: c.text(err.Error(), maxText)}
+	return &journal.Error{Class: string(fumehood.CodeOf(err)), Message: c.message(err.Error())}
 }
 
 // head returns the head of a line. It is called last, because it reports whether text was cut.

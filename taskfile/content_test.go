@@ -87,6 +87,18 @@ func TestRead_rowContentForms(t *testing.T) {
 	}
 }
 
+// The decoder would replace them by U+FFFD.
+func TestRead_rowNotUTF8(t *testing.T) {
+	t.Parallel()
+	task := map[string]string{"task.yaml": "{name: t, command: [a], samples_from: [rows.jsonl]}"}
+	for row, says := range map[string]string{`{"id": "a", "stdin": "x\ud800"}`: `surrogate`, "{\"id\": \"a\", \"stdin\": \"x\xff\"}": "UTF-8"} {
+		task["rows.jsonl"] = row + "\n"
+		if _, _, err := lay(t, task); err == nil || !strings.Contains(err.Error(), "rows.jsonl:1") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: got %v", row, err)
+		}
+	}
+}
+
 func TestRead_missingAssets(t *testing.T) {
 	t.Parallel()
 	dir := filetest.Lay(t, map[string]string{

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/internal/strict"
 )
 
@@ -50,6 +51,9 @@ func rowsOfJSON(d *strict.Decoder, text []byte) iter.Seq[*yaml.Node] {
 
 // nodeOfJSON reads one JSON value as a YAML node.
 func nodeOfJSON(text []byte, line int) (*yaml.Node, error) {
+	if err := jsontext.Check(text); err != nil {
+		return nil, err
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	n, err := nextNode(d, line, 0)

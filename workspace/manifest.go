@@ -45,13 +45,13 @@ func (p *Perm) UnmarshalText(text []byte) error {
 
 // Entry is one file, folder or link of a snapshot.
 type Entry struct {
-	Path    string    `json:"path"` // relative to the folder, with slashes; in JSON, U+FFFD replaces what is not UTF-8
+	Path    string    `json:"path"` // relative to the folder, with slashes; in JSON {"base64": "..."} if it is not UTF-8
 	Type    Type      `json:"type"`
 	Mode    Perm      `json:"mode"` // 0777 for links, which have no mode
 	Size    int64     `json:"size"` // bytes; 0 if not a file
 	ModTime time.Time `json:"mtime,omitzero"`
 	SHA256  string    `json:"sha256,omitempty"` // of a file's content, in hexadecimal
-	Target  string    `json:"target,omitempty"` // of a link, as stored
+	Target  string    `json:"target,omitempty"` // of a link, as stored; in JSON as Path
 }
 
 // Skipped is a file that a snapshot cannot hold and that was left out.

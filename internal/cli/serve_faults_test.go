@@ -94,7 +94,7 @@ func TestServe_daemonLost(t *testing.T) {
 	name := s.sleeps()
 	path := "/v1/sandboxes/" + name
 	w.set(true)
-	status, answer := s.do("POST", path+"/run", api.Cmd{Args: []string{"true"}}, nil)
+	status, answer := s.do("POST", path+"/run", api.Cmd{Args: []api.Text{"true"}}, nil)
 	var res fumehood.Result
 	switch {
 	case status == http.StatusOK && json.Unmarshal([]byte(answer), &res) == nil && (res.Outcome == fumehood.Lost || res.Success()):
@@ -111,7 +111,7 @@ func TestServe_daemonLost(t *testing.T) {
 		var box api.Sandbox
 		status, _ := s.do("POST", "/v1/sandboxes", fumehood.Spec{Image: "fumehood-test/busybox"}, &box)
 		if status == http.StatusOK {
-			s.ok("POST", "/v1/sandboxes/"+box.ID+"/run", api.Cmd{Args: []string{"true"}}, nil)
+			s.ok("POST", "/v1/sandboxes/"+box.ID+"/run", api.Cmd{Args: []api.Text{"true"}}, nil)
 		}
 		return status == http.StatusOK
 	})

@@ -134,11 +134,11 @@ func (s *serving) sleeps() string {
 	var box api.Sandbox
 	s.ok("POST", "/v1/sandboxes", fumehood.Spec{Image: "fumehood-test/busybox"}, &box)
 	var res fumehood.Result
-	s.ok("POST", "/v1/sandboxes/"+box.ID+"/run", api.Cmd{Args: []string{"echo", "it works"}}, &res)
+	s.ok("POST", "/v1/sandboxes/"+box.ID+"/run", api.Cmd{Args: []api.Text{"echo", "it works"}}, &res)
 	if res.Stdout.Text() != "it works\n" {
 		s.t.Errorf("got %+v", res)
 	}
-	s.ok("POST", "/v1/sandboxes/"+box.ID+"/processes", api.Cmd{Args: []string{"sleep", "600"}}, nil)
+	s.ok("POST", "/v1/sandboxes/"+box.ID+"/processes", api.Cmd{Args: []api.Text{"sleep", "600"}}, nil)
 	return box.ID
 }
 
@@ -295,7 +295,7 @@ func TestServe_kept(t *testing.T) {
 	var box api.Sandbox
 	first.ok("POST", "/v1/sandboxes", spec, &box)
 	path := "/v1/sandboxes/" + box.ID
-	first.ok("POST", path+"/run", api.Cmd{Args: []string{"touch", "/here"}}, nil)
+	first.ok("POST", path+"/run", api.Cmd{Args: []api.Text{"touch", "/here"}}, nil)
 	if err := first.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestServe_kept(t *testing.T) {
 		t.Error("a kept sandbox that this server started was not removed")
 	}
 	var res fumehood.Result
-	second.ok("POST", path+"/run", api.Cmd{Args: []string{"ls", "/here"}}, &res)
+	second.ok("POST", path+"/run", api.Cmd{Args: []api.Text{"ls", "/here"}}, &res)
 	if res.ExitCode != 0 || !box.Kept {
 		t.Errorf("got %+v of %+v", res, box)
 	}

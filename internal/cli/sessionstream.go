@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/session"
 )
 
@@ -113,15 +115,15 @@ func (a *commandLine) streamSession(ctx context.Context, o sessionOptions) error
 
 // commandJSON is a command to run.
 type commandJSON struct {
-	Command string            `json:"command"`
-	Entry   string            `json:"entry"`
-	Timeout string            `json:"timeout"`
-	Env     map[string]string `json:"env"`
+	Command api.Text `json:"command"`
+	Entry   api.Text `json:"entry"`
+	Timeout string   `json:"timeout"`
+	Env     api.Env  `json:"env"`
 }
 
 // options checks a command. Its errors have no class.
 func (c commandJSON) options() (o session.ExecuteOptions, err error) {
-	o = session.ExecuteOptions{Command: c.Command, Entry: c.Entry, Env: c.Env}
+	o = session.ExecuteOptions{Command: string(c.Command), Entry: string(c.Entry), Env: c.Env}
 	if c.Command != "" && c.Entry != "" {
 		return o, errors.New("command and entry exclude each other")
 	}
@@ -134,11 +136,24 @@ func (c commandJSON) options() (o session.ExecuteOptions, err error) {
 	return o, err
 }
 
+// readCommand reads the next command. Text that package encoding/json would alter is an error.
+func readCommand(d *json.Decoder, to *commandJSON) error {
+	var raw json.RawMessage
+	if err := d.Decode(&raw); err != nil {
+		return err
+	}
+	if err := jsontext.Check(raw); err != nil {
+		return err
+	}
+	strict := json.NewDecoder(bytes.NewReader(raw))
+	strict.DisallowUnknownFields()
+	return strict.Decode(to)
+}
+
 // readCommands returns a function that reads the next command, or returns io.EOF. When ctx ends, the function returns,
 // but a read that waits for input cannot be stopped. It ends with the process.
 func readCommands(in io.Reader) func(ctx context.Context) (session.ExecuteOptions, error) {
 	d, number := json.NewDecoder(in), 0
-	d.DisallowUnknownFields()
 	return func(ctx context.Context) (o session.ExecuteOptions, err error) {
 		number++
 		type read struct {
@@ -148,7 +163,7 @@ func readCommands(in io.Reader) func(ctx context.Context) (session.ExecuteOption
 		done := make(chan read, 1)
 		go func() {
 			var r read
-			r.err = d.Decode(&r.commandJSON)
+			r.err = readCommand(d, &r.commandJSON)
 			done <- r
 		}()
 		select {

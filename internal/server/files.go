@@ -64,43 +64,43 @@ func (s *Server) registerChanges(box string) {
 	register(s, op{http.MethodPost, box + "/mkdir", "make-directory", "Create a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
-			Path    string `json:"path"`
-			Mode    int    `json:"mode,omitempty" minimum:"0" maximum:"4095" doc:"0 means 0755, 493"`
-			Parents bool   `json:"parents,omitempty" doc:"create missing parents; an existing directory is no error"`
+			Path    api.Text `json:"path"`
+			Mode    int      `json:"mode,omitempty" minimum:"0" maximum:"4095" doc:"0 means 0755, 493"`
+			Parents bool     `json:"parents,omitempty" doc:"create missing parents; an existing directory is no error"`
 		}
 	},
 	) (*struct{}, error) {
-		return nil, svc.Mkdir(ctx, i.Body.Path, fumehood.MkdirOptions{Mode: api.Mode(i.Body.Mode), Parents: i.Body.Parents})
+		return nil, svc.Mkdir(ctx, string(i.Body.Path), fumehood.MkdirOptions{Mode: api.Mode(i.Body.Mode), Parents: i.Body.Parents})
 	}))
 	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
-			Path      string `json:"path"`
-			Recursive bool   `json:"recursive,omitempty"`
+			Path      api.Text `json:"path"`
+			Recursive bool     `json:"recursive,omitempty"`
 		}
 	},
 	) (*struct{}, error) {
-		return nil, svc.Remove(ctx, i.Body.Path, fumehood.RemoveOptions{Recursive: i.Body.Recursive})
+		return nil, svc.Remove(ctx, string(i.Body.Path), fumehood.RemoveOptions{Recursive: i.Body.Recursive})
 	}))
 	register(s, op{http.MethodPost, box + "/rename", "rename-file", "Move a file or directory. It replaces a file, or an empty directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
-			Path string `json:"path"`
-			To   string `json:"to"`
+			Path api.Text `json:"path"`
+			To   api.Text `json:"to"`
 		}
 	},
 	) (*struct{}, error) {
-		return nil, svc.Rename(ctx, i.Body.Path, i.Body.To)
+		return nil, svc.Rename(ctx, string(i.Body.Path), string(i.Body.To))
 	}))
 	register(s, op{http.MethodPost, box + "/chmod", "change-mode", "Set the mode of a file. A link is followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In
 		Body struct {
-			Path string `json:"path"`
-			Mode int    `json:"mode,omitempty" minimum:"0" maximum:"4095"`
+			Path api.Text `json:"path"`
+			Mode int      `json:"mode,omitempty" minimum:"0" maximum:"4095"`
 		}
 	},
 	) (*struct{}, error) {
-		return nil, svc.Chmod(ctx, i.Body.Path, api.Mode(i.Body.Mode))
+		return nil, svc.Chmod(ctx, string(i.Body.Path), api.Mode(i.Body.Mode))
 	}))
 }
 
@@ -114,7 +114,7 @@ func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma
 	return lines(func(send func(any) error) {
 		for entry, err := range svc.Walk(ctx, i.Path) {
 			w := walked{FileInfo: api.FileInfoOf(entry.FileInfo)}
-			w.Path = entry.Path
+			w.Path = api.Text(entry.Path)
 			if err != nil {
 				w.Error = new(api.ErrorOf(err))
 			}

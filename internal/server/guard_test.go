@@ -291,7 +291,7 @@ func TestLimits_bodies(t *testing.T) {
 	t.Parallel()
 	c := serve(t, Options{silence: time.Second, bodies: 3 << 20, Limits: Limits{Body: 3 << 20}})
 	box := c.box()
-	large := api.Cmd{Args: []string{"sh", "-c", "echo began; sleep 600"}, Stdin: make([]byte, 2<<20)}
+	large := api.Cmd{Args: []api.Text{"sh", "-c", "echo began; sleep 600"}, Stdin: make([]byte, 2<<20)}
 	held, hold := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -313,11 +313,11 @@ func TestLimits_bodies(t *testing.T) {
 		}
 	})
 	eventually(t, "the command has started", func() bool { return c.commands.Load() == 1 })
-	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []string{"true"}, Stdin: make([]byte, 2<<20)})
+	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []api.Text{"true"}, Stdin: make([]byte, 2<<20)})
 	c.ok("POST", box+"/run", sh("true"), nil)
 	hold()
 	all.Wait()
-	c.ok("POST", box+"/run", api.Cmd{Args: []string{"true"}, Stdin: make([]byte, 2<<20)}, nil)
+	c.ok("POST", box+"/run", api.Cmd{Args: []api.Text{"true"}, Stdin: make([]byte, 2<<20)}, nil)
 }
 
 func TestLimits(t *testing.T) {

@@ -58,7 +58,7 @@ func TestOnce(t *testing.T) {
 	c.ok("GET", box, nil, nil, "Idempotency-Received", c.lease+"-a,"+c.lease+"-unknown")
 	c.fails(410, api.CodeStale, "POST", box+"/run", cmd, key...)
 	// An error is an answer too.
-	missing := api.Cmd{Args: []string{"no-such-program"}}
+	missing := api.Cmd{Args: []api.Text{"no-such-program"}}
 	for range 2 {
 		c.fails(422, fumehood.CodeProgramNotFound, "POST", box+"/run", missing, "Idempotency-Key", c.lease+"-b")
 	}

@@ -123,9 +123,9 @@ func TestMemory_closed_sandboxes(t *testing.T) { //nolint:paralleltest // it mea
 			c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, &box)
 			at := "/v1/sandboxes/" + box.ID
 			c.ok("PUT", at+"/file?path=/work/file", content, nil)
-			c.ok("POST", at+"/run", api.Cmd{Args: []string{"cat"}, Stdin: content}, nil)
+			c.ok("POST", at+"/run", api.Cmd{Args: []api.Text{"cat"}, Stdin: content}, nil)
 			var p api.Process
-			c.ok("POST", at+"/processes", api.Cmd{Args: []string{"cat"}, Stdin: content}, &p)
+			c.ok("POST", at+"/processes", api.Cmd{Args: []api.Text{"cat"}, Stdin: content}, &p)
 			c.ok("GET", at+"/processes/"+p.ID+"/result", nil, nil)
 			c.ok("DELETE", at, nil, nil)
 		}
@@ -152,7 +152,7 @@ func TestMemory_key_not_acknowledged(t *testing.T) { //nolint:paralleltest // it
 	c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, &box)
 	c.unreceive = false
 	for range 100 {
-		c.ok("POST", "/v1/sandboxes/"+box.ID+"/run", api.Cmd{Args: []string{"true"}}, nil)
+		c.ok("POST", "/v1/sandboxes/"+box.ID+"/run", api.Cmd{Args: []api.Text{"true"}}, nil)
 	}
 	l, release, err := c.hold(c.lease)
 	if err != nil {

@@ -42,7 +42,7 @@ func newProcesses() processes { return processes{all: map[string]*process{}} }
 
 func (p *process) describe() *api.Process {
 	info := p.Info()
-	return &api.Process{ID: p.id, Args: info.Args, Started: info.Started, Ended: info.Ended}
+	return &api.Process{ID: p.id, Args: api.Texts(info.Args), Started: info.Started, Ended: info.Ended}
 }
 
 func (p *process) end(ctx context.Context) error { return p.Kill(ctx) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/workspace"
 )
 
@@ -15,6 +16,9 @@ func configuration(version string) huma.Config {
 	setErrors()
 	c := huma.DefaultConfig("Fumehood", version)
 	c.CreateHooks = nil // no $schema in answers
+	c.Formats = map[string]huma.Format{"application/json": strictJSON, "json": strictJSON}
+	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[api.Text](), reflect.TypeFor[textSchema]())
+	c.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[api.Env](), reflect.TypeFor[envSchema]())
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "/v1/openapi", "", ""
 	c.RejectUnknownQueryParameters = true
 	c.Info.Description = "Sandboxes for untrusted code. How a program ended is a value, never an error: see Result. Every other answer than a success has an Error."
@@ -26,6 +30,54 @@ func configuration(version string) huma.Config {
 	c.OnAddOperation = []huma.AddOpFunc{func(_ *huma.OpenAPI, o *huma.Operation) { describeRequest(o) }}
 	correct(c.Components.Schemas)
 	return c
+}
+
+// strictJSON refuses requests that package encoding/json would alter: another command would run.
+var strictJSON = huma.Format{
+	Marshal: huma.DefaultJSONFormat.Marshal,
+	Unmarshal: func(data []byte, v any) error {
+		if err := jsontext.Check(data); err != nil {
+			return err
+		}
+		return huma.DefaultJSONFormat.Unmarshal(data, v)
+	},
+}
+
+// textSchema describes an api.Text.
+type textSchema struct{}
+
+// Schema returns the schema.
+func (textSchema) Schema(r huma.Registry) *huma.Schema {
+	return shared(r, "Text", &huma.Schema{
+		Description: "a name, path, argument or variable, which may have any bytes",
+		OneOf: []*huma.Schema{
+			{Type: huma.TypeString},
+			{
+				Type: huma.TypeObject, Description: "one that is not UTF-8", Required: []string{"base64"}, AdditionalProperties: false,
+				Properties: map[string]*huma.Schema{"base64": {Type: huma.TypeString, ContentEncoding: "base64"}},
+			},
+		},
+	})
+}
+
+// envSchema describes an api.Env.
+type envSchema struct{}
+
+// Schema returns the schema.
+func (envSchema) Schema(r huma.Registry) *huma.Schema {
+	return shared(r, "Env", &huma.Schema{OneOf: []*huma.Schema{
+		{Type: huma.TypeObject, AdditionalProperties: textSchema{}.Schema(r), Description: "values by names"},
+		{Type: huma.TypeArray, Items: textSchema{}.Schema(r), Description: "texts of the form NAME=VALUE, for names that are not UTF-8"},
+	}})
+}
+
+// shared adds a schema to the components, and returns a reference to it.
+func shared(r huma.Registry, name string, s *huma.Schema) *huma.Schema {
+	if r.Map()[name] == nil {
+		s.PrecomputeMessages()
+		r.Map()[name] = s
+	}
+	return &huma.Schema{Ref: "#/components/schemas/" + name}
 }
 
 // correct changes the schemas of types whose JSON differs from their fields: times are numbers of milliseconds, and
@@ -41,7 +93,8 @@ func correct(schemas huma.Registry) {
 		reflect.TypeFor[fumehood.Output]():  {},
 		reflect.TypeFor[fumehood.Result]():  {"duration_ms": millis("from start to end")},
 		reflect.TypeFor[api.EvalEvent]():    {},
-		reflect.TypeFor[workspace.Change](): {},
+		reflect.TypeFor[workspace.Change](): {"path": textSchema{}.Schema(schemas)},
+		reflect.TypeFor[workspace.Entry]():  {"path": textSchema{}.Schema(schemas), "target": textSchema{}.Schema(schemas)},
 	} {
 		schemas.Schema(t, true, "")
 		s := schemas.SchemaFromRef("#/components/schemas/" + t.Name())

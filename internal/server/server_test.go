@@ -189,7 +189,7 @@ func (c *served) box() string {
 	return "/v1/sandboxes/" + box.ID
 }
 
-func sh(script string) api.Cmd { return api.Cmd{Args: []string{"sh", "-c", script}} }
+func sh(script string) api.Cmd { return api.Cmd{Args: []api.Text{"sh", "-c", api.Text(script)}} }
 
 func TestRun(t *testing.T) {
 	t.Parallel()
@@ -213,9 +213,9 @@ func TestRun(t *testing.T) {
 	if res.Outcome != fumehood.TimedOut {
 		t.Errorf("got %+v", res)
 	}
-	c.fails(422, fumehood.CodeProgramNotFound, "POST", box+"/run", api.Cmd{Args: []string{"no-such-program"}})
+	c.fails(422, fumehood.CodeProgramNotFound, "POST", box+"/run", api.Cmd{Args: []api.Text{"no-such-program"}})
 	c.fails(400, fumehood.CodeConfig, "POST", box+"/run?service=none", sh("true"))
-	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []string{"true"}, StdoutCap: 1 << 40})
+	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []api.Text{"true"}, StdoutCap: 1 << 40})
 	c.ok("DELETE", box, nil, nil)
 	c.fails(404, fumehood.CodeUnavailable, "GET", box, nil)
 	if left := c.left(); len(left) != 0 {

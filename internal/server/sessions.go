@@ -4,16 +4,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
 )
@@ -254,18 +257,30 @@ func (s *Server) registerSessions() {
 		return download(typeBytes, file, -1, err)
 	}))
 	type globs struct {
-		Globs []string `json:"globs" minItems:"1"`
+		Globs []api.Text `json:"globs" minItems:"1"`
+	}
+	type otherFile struct {
+		Path    api.Text `json:"path"`
+		Content []byte   `json:"content" doc:"in base64"`
 	}
 	type files struct {
-		Files map[string][]byte `json:"files" doc:"contents in base64, by their paths in the workspace"`
+		Files  map[string][]byte `json:"files" doc:"contents in base64, by their paths in the workspace"`
+		Others []otherFile       `json:"others,omitempty" doc:"those whose paths are not UTF-8"`
 	}
 	register(s, op{http.MethodPost, one + "/files", "read-workspace", "Read the files of the workspace that match any of the globs", "Sessions"}, on(func(ctx context.Context, _ *lease, o *openSession, in *struct {
 		Sessioned
 		Body globs
 	},
 	) (*output[files], error) {
-		found, err := o.ReadFiles(ctx, in.Body.Globs...)
-		return &output[files]{files{found}}, err
+		found, err := o.ReadFiles(ctx, jsontext.Strings(in.Body.Globs)...)
+		all := files{Files: found}
+		for _, path := range slices.Sorted(maps.Keys(found)) {
+			if !utf8.ValidString(path) {
+				all.Others = append(all.Others, otherFile{api.Text(path), found[path]})
+				delete(found, path)
+			}
+		}
+		return &output[files]{all}, err
 	}))
 	type value struct {
 		Value any `json:"value"`

@@ -8,6 +8,8 @@ import pickle
 import tarfile
 import threading
 import unittest
+from pathlib import Path
+from typing import Any
 
 import fumehood
 from fumehood import Chunk, Client, End, Event, Rlimits
@@ -28,23 +30,51 @@ class Commands(OnProvider):
 
     def test_not_started(self) -> None:
         self.sb.write(f"{self.folder}/text", "no program", mode=0o644)
-        for args, options, kind, standard in [
+        cases: list[tuple[Any, dict[str, Any], type[Exception], type[Exception]]] = [
             (["no-such-program"], {}, fumehood.ProgramNotFoundError, FileNotFoundError),
             ([f"{self.folder}/text"], {}, fumehood.NotExecutableError, PermissionError),
             (["true"], {"cwd": "/nowhere"}, fumehood.DirectoryNotFoundError, FileNotFoundError),
             (["true", "a\0b"], {}, fumehood.ConfigError, ValueError),
-            (["true", "\udc80"], {}, fumehood.ConfigError, ValueError),
+            (["true", "\ud800"], {}, fumehood.ConfigError, ValueError),
+            (["true", 1], {}, fumehood.ConfigError, ValueError),
+            (["true"], {"env": {"A": 1}}, fumehood.ConfigError, ValueError),
+            (["true"], {"env": {b"A\xff=B": "c"}}, fumehood.ConfigError, ValueError),
+            (["true"], {"user": b"root"}, fumehood.ConfigError, ValueError),
             ([], {}, fumehood.ConfigError, ValueError),
             ("true", {}, fumehood.ConfigError, ValueError),
             (["true"], {"timeout": 0}, fumehood.ConfigError, ValueError),
             (["true"], {"env": {"A=B": "c"}}, fumehood.ConfigError, ValueError),
-        ]:
+        ]
+        for args, options, kind, standard in cases:
             expected: type[Exception] = standard
             with self.subTest(args=args), self.assertRaises(expected) as caught:
-                self.sb.run(args, **options)  # type: ignore[arg-type]
+                self.sb.run(args, **options)
             self.assertIsInstance(caught.exception, kind)
         with self.assertRaises(TypeError):
             self.sb.run(["true"], tiemout=1)  # type: ignore[call-arg]
+
+    def test_bytes(self) -> None:
+        text, raw = "caf\udce9", b"caf\xe9"
+        given: list[tuple[Any, bytes]] = [
+            (b"hi", b"hi"),
+            (raw, raw),
+            (text, raw),
+            (Path("/a/é"), "/a/é".encode()),
+            ("é", "é".encode()),
+        ]
+        for arg, want in given:
+            with self.subTest(arg=arg):
+                self.assertEqual(self.sb.run(["printf", "%s", arg]).stdout.data, want)
+                self.assertEqual(self.sb.run(["printenv", "A"], env={"A": arg}).stdout.data, want + b"\n")
+        variables: dict[bytes, Any] = {raw: b"1=\xff", b"B": Path("2")}
+        found = self.sb.run(["env"], env=variables).stdout.data.split(b"\n")
+        self.assertLessEqual({raw + b"=1=\xff", b"B=2"}, set(found))
+        self.sb.mkdir(f"{self.folder}/{text}")
+        r = self.sb.run(["pwd"], cwd=f"{self.folder}/{text}")
+        self.assertEqual(r.stdout.data, os.fsencode(self.folder) + b"/caf\xe9\n")
+        with self.sb.start(["sleep", raw]).events() as events:
+            list(events)
+        self.assertIn(("sleep", text), [each.info.args for each in self.sb.processes()])
 
     def test_input(self) -> None:
         path = self.temporary() / "input"
@@ -190,6 +220,30 @@ class Files(OnProvider):
         self.sb.write(path, b"\xff")
         with self.assertRaises(UnicodeDecodeError):
             self.sb.read_text(path)
+
+    def test_names_not_utf8(self) -> None:
+        top = os.fsencode(f"{self.folder}/d")
+        names = ["caf\udce9", "caf\udcea", "café"]
+        self.sb.mkdir(top)
+        for n, name in enumerate(names):
+            self.sb.write(top + b"/" + os.fsencode(name), str(n))
+        found = [each.name for each in self.sb.listdir(top)]
+        self.assertEqual(sorted(found), sorted(names))
+        paths = [f"{self.folder}/d/{name}" for name in names]
+        self.assertEqual([self.sb.read(path) for path in paths], [b"0", b"1", b"2"])
+        self.assertEqual({each.path for each in self.sb.walk(Path(self.folder, "d"))}, {".", *names})
+        self.sb.rename(paths[0], paths[0] + "2")
+        self.sb.chmod(paths[0] + "2", 0o600)
+        self.assertEqual(self.sb.stat(os.fsencode(paths[0]) + b"2").mode, 0o600)
+        self.sb.run(["ln", "-s", b"to\xff", top + b"/link"])
+        self.assertEqual(self.sb.stat(f"{self.folder}/d/link").target, "to\udcff")
+        self.sb.remove(paths[0] + "2")
+        with self.assertRaises(FileNotFoundError) as caught:
+            self.sb.read(paths[0])
+        self.assertEqual(caught.exception.filename, paths[0])
+        self.assertIn("caf\\xe9", str(caught.exception))
+        with self.assertRaises(fumehood.ConfigError):
+            self.sb.read(f"{self.folder}/\ud800")
 
     def test_errors(self) -> None:
         path = f"{self.folder}/missing"

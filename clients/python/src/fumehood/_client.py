@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import os
@@ -22,6 +23,7 @@ from ._service import AsyncSandbox
 from ._sync import Blocking, Sandbox, blocking, wrapping
 from ._types import (
     JSON,
+    AnyText,
     Compose,
     Hello,
     Limits,
@@ -30,8 +32,11 @@ from ._types import (
     Prepared,
     Progress,
     SandboxInfo,
+    Variables,
     millis,
     parse_all,
+    to_text,
+    to_utf8,
     without_zeros,
 )
 from ._version import API, __version__
@@ -158,9 +163,9 @@ class AsyncClient:
         *,
         compose: Compose | str | None = None,
         name: str = "",
-        env: Mapping[str, str] | None = None,
+        env: Variables | None = None,
         user: str = "",
-        cwd: str = "",
+        cwd: AnyText = "",
         network: str = "",
         runtime: str = "",
         ports: Sequence[Port | int] = (),
@@ -191,9 +196,12 @@ class AsyncClient:
             image=image,
             compose=Compose(compose) if isinstance(compose, str) else compose,
             images=images,
-            env=env,
+            env={
+                to_utf8(name, "env: a name"): to_utf8(value, "env: a sandbox's variables, other than a command's")
+                for name, value in (env or {}).items()
+            },
             user=user,
-            dir=cwd,
+            dir=to_utf8(cwd, "cwd"),
             network={"mode": network} if network else None,
             runtime=runtime,
             ports=[Port(port) if isinstance(port, int) else port for port in ports],
@@ -261,7 +269,14 @@ class AsyncClient:
             kind=kind,
             asset_dir=absolute(asset_dir),
             assets={name: Asset(each) if isinstance(each, str) else each for name, each in (assets or {}).items()},
-            inputs=[{"path": each.path, "content": content(each.content), "mode": each.mode} for each in inputs],
+            inputs=[
+                {
+                    "path": to_text(each.path),
+                    "content": base64.b64encode(content(each.content)).decode(),
+                    "mode": each.mode,
+                }
+                for each in inputs
+            ],
             limits=limits,
             huid=huid,
             hgid=hgid,

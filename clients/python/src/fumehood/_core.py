@@ -68,7 +68,7 @@ class Request:
         return f"{self.path}?{text}" if text else self.path
 
 
-_quoted = functools.lru_cache(1024)(functools.partial(quote, safe=""))
+_quoted = functools.lru_cache(1024)(functools.partial(quote, safe="", errors="surrogateescape"))
 
 
 def segment(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import errno
 from functools import partial
 from typing import Any
@@ -165,6 +167,10 @@ def from_json(body: object, status: int = 0) -> FumehoodError:
     """Return the error that a server's JSON describes. An unknown code becomes an InfrastructureError."""
     given = body if isinstance(body, dict) else {}
     fields = {name: given[name] for name in _FIELDS if isinstance(given.get(name), str)}
+    path = given.get("path")
+    if isinstance(path, dict) and isinstance(path.get("base64"), str):  # it is not UTF-8
+        with contextlib.suppress(ValueError):
+            fields["path"] = base64.b64decode(path["base64"]).decode("utf-8", "surrogateescape")
     code, message = given.get("class"), given.get("message")
     if not message or not isinstance(message, str):
         message = f"the server answered with status {status}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
@@ -12,6 +13,7 @@ from ._files import Source, Target, content, read_all, reading
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
+    AnyText,
     ConnectInfo,
     FileInfo,
     ProcessInfo,
@@ -19,8 +21,12 @@ from ._types import (
     Rlimits,
     SandboxInfo,
     ServiceInfo,
+    Variables,
     millis,
     parse_all,
+    to_path,
+    to_text,
+    to_variables,
     without_zeros,
 )
 
@@ -35,8 +41,8 @@ class CommandOptions(TypedDict, total=False):
     """The options of a command, see AsyncService.run."""
 
     stdin: Stdin | None
-    env: Mapping[str, str] | None
-    cwd: str
+    env: Variables | None
+    cwd: AnyText
     user: str
     timeout: float | None
     grace: float | None
@@ -65,18 +71,20 @@ def time_limit(timeout: float | None) -> float:
     return millis(timeout or 0)
 
 
-def command(args: Sequence[str], options: CommandOptions, **more: Any) -> JSON:
+def command(args: Sequence[AnyText], options: CommandOptions, **more: Any) -> JSON:
     """Return a command as the server's JSON."""
     if isinstance(args, (str, bytes)):
         raise ConfigError("command: a text in the place of a list", hint='run ["sh", "-c", text] for a shell')
+    words = [to_text(each) for each in args]
     if not options and not more:
-        return {"args": list(args)}
+        return {"args": words}
     rest = {**known(CommandOptions, options), **more}
     stdin, timeout, grace = (rest.pop(name, None) for name in ("stdin", "timeout", "grace"))
     return without_zeros(
-        args=list(args),
-        dir=rest.pop("cwd", ""),
-        stdin=read_all(stdin),
+        args=words,
+        dir=to_text(rest.pop("cwd", "")),
+        env=to_variables(rest.pop("env", None)),
+        stdin=base64.b64encode(read_all(stdin)).decode(),
         timeout_ms=time_limit(timeout),
         grace_ms=None if grace is None else millis(grace) or -1,
         **rest,
@@ -100,10 +108,11 @@ class AsyncService:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._sandbox.path.rpartition('/')[2]}/{self.service_info.name}>"
 
-    async def run(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> Result:
+    async def run(self, args: Sequence[AnyText], **options: Unpack[CommandOptions]) -> Result:
         """Run a command to its end, at most once, and return how it ended.
 
-        args are the program and its arguments, without a shell. Options:
+        args are the program and its arguments, without a shell: text, bytes or paths. In text, lone surrogates stand
+        for bytes that are not UTF-8, as of os.fsdecode. Options:
 
         - stdin: bytes, text, a Path or a file object. None is an empty standard input.
         - env, cwd, user: added variables, working directory, and "name", "uid", "name:group" or "uid:gid".
@@ -121,7 +130,7 @@ class AsyncService:
 
     async def start(
         self,
-        args: Sequence[str],
+        args: Sequence[AnyText],
         *,
         stdin_open: bool = False,
         events: bool = False,
@@ -138,7 +147,7 @@ class AsyncService:
         started = command(args, options, stdin_pipe=stdin_open, events=events, detach=detach)
         return AsyncProcess(self._sandbox, ProcessInfo.parse(await self._at.run("processes", started)))
 
-    def stream(self, args: Sequence[str], **options: Unpack[CommandOptions]) -> AsyncStream:
+    def stream(self, args: Sequence[AnyText], **options: Unpack[CommandOptions]) -> AsyncStream:
         """Run a command and iterate over its output as it arrives, and finally its end. The options are those of run.
 
         Use it as a context manager, or iterate to the end: leaving it early kills the command.
@@ -150,17 +159,17 @@ class AsyncService:
         found = await self._sandbox.get("processes", service=self.service_info.name)
         return [AsyncProcess(self._sandbox, info) for info in parse_all(ProcessInfo, found.get("processes"))]
 
-    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def read(self, path: AnyText, *, offset: int = 0, length: int | None = None) -> bytes:
         """Return the content of a regular file, or length bytes of it from an offset on."""
-        return await self._core.call(self._at.request("GET", "file", path=path, offset=offset, length=length))
+        return await self._core.call(self._at.request("GET", "file", path=to_path(path), offset=offset, length=length))
 
-    async def read_text(self, path: str, *, errors: str = "strict") -> str:
+    async def read_text(self, path: AnyText, *, errors: str = "strict") -> str:
         """Return the content of a file in UTF-8. Ends of lines stay as they are."""
         return (await self.read(path)).decode("utf-8", errors)
 
     async def write(
         self,
-        path: str,
+        path: AnyText,
         data: bytes | bytearray | memoryview | str,
         *,
         mode: int = 0,
@@ -175,63 +184,65 @@ class AsyncService:
         request.body, request.repeat = content(data), True
         await self._core.call(request)
 
-    async def upload(self, source: Source, path: str, *, mode: int = 0, owner: str = "", atomic: bool = False) -> None:
+    async def upload(
+        self, source: Source, path: AnyText, *, mode: int = 0, owner: str = "", atomic: bool = False
+    ) -> None:
         """Write a file from a path of this machine or a file object."""
         request = self._write(path, mode, owner, atomic)
         with reading(source) as (request.pieces, request.length):
             await self._core.call(request)
 
-    def _write(self, path: str, mode: int, owner: str, atomic: bool) -> Request:
-        request = self._at.request("PUT", "file", path=path, mode=mode or None, owner=owner, atomic=atomic)
+    def _write(self, path: AnyText, mode: int, owner: str, atomic: bool) -> Request:
+        request = self._at.request("PUT", "file", path=to_path(path), mode=mode or None, owner=owner, atomic=atomic)
         request.content = "application/octet-stream"
         return request
 
-    async def download(self, path: str, target: Target) -> None:
+    async def download(self, path: AnyText, target: Target) -> None:
         """Read a file into a path of this machine, where it appears when it is complete, or into a file object."""
-        await self._core.save(self._at.request("GET", "file", path=path), target)
+        await self._core.save(self._at.request("GET", "file", path=to_path(path)), target)
 
-    async def put_archive(self, directory: str, source: Source) -> None:
+    async def put_archive(self, directory: AnyText, source: Source) -> None:
         """Extract a tar archive, from a path of this machine or a file object, into an existing directory."""
-        request = self._at.request("PUT", "archive", path=directory)
+        request = self._at.request("PUT", "archive", path=to_path(directory))
         request.content = "application/x-tar"
         with reading(source) as (request.pieces, request.length):
             await self._core.call(request)
 
-    async def get_archive(self, path: str, target: Target) -> None:
+    async def get_archive(self, path: AnyText, target: Target) -> None:
         """Read a file or tree as a tar archive. The sandbox made it: trust no name and no link in it."""
-        await self._core.save(self._at.request("GET", "archive", path=path), target)
+        await self._core.save(self._at.request("GET", "archive", path=to_path(path)), target)
 
-    async def stat(self, path: str) -> FileInfo:
+    async def stat(self, path: AnyText) -> FileInfo:
         """Describe a file. A link at the path is not followed."""
-        return FileInfo.parse(await self._at.get("stat", path=path))
+        return FileInfo.parse(await self._at.get("stat", path=to_path(path)))
 
-    async def listdir(self, path: str = ".") -> list[FileInfo]:
+    async def listdir(self, path: AnyText = ".") -> list[FileInfo]:
         """Describe the entries of a directory, sorted by name."""
-        found = await self._at.get("list", path=path)
+        found = await self._at.get("list", path=to_path(path))
         return parse_all(FileInfo, found.get("files"))
 
-    def walk(self, path: str = ".") -> AsyncWalk:
+    def walk(self, path: AnyText = ".") -> AsyncWalk:
         """Iterate over a path and everything below it: a directory before its entries, which are sorted by name.
 
         Links are not followed. What cannot be described or read has an error, and the iteration goes on.
         """
-        return AsyncWalk(self._core, self._at.request("GET", "walk", path=path))
+        return AsyncWalk(self._core, self._at.request("GET", "walk", path=to_path(path)))
 
-    async def mkdir(self, path: str, *, mode: int = 0, parents: bool = False) -> None:
+    async def mkdir(self, path: AnyText, *, mode: int = 0, parents: bool = False) -> None:
         """Create a directory. With parents, missing ones are created and an existing one is no error."""
-        await self._at.post("mkdir", without_zeros(path=path, mode=mode, parents=parents))
+        await self._at.post("mkdir", without_zeros(path=to_text(path), mode=mode, parents=parents))
 
-    async def remove(self, path: str, *, recursive: bool = False) -> None:
+    async def remove(self, path: AnyText, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty directory or, with recursive, a tree."""
-        await self._at.post("remove", without_zeros(path=path, recursive=recursive))
+        await self._at.post("remove", without_zeros(path=to_text(path), recursive=recursive))
 
-    async def rename(self, path: str, to: str) -> None:
+    async def rename(self, path: AnyText, to: AnyText) -> None:
         """Move a file or directory. It replaces a file, or an empty directory."""
-        await self._at.post("rename", without_zeros(path=path, to=to))
+        await self._at.post("rename", without_zeros(path=to_text(path), to=to_text(to)))
 
-    async def chmod(self, path: str, mode: int) -> None:
+    async def chmod(self, path: AnyText, mode: int) -> None:
         """Set the permission, set-id and sticky bits of a file. A link at the path is followed."""
-        await self._at.post("chmod", without_zeros(path=path, mode=mode))
+        await self._at.post("chmod", without_zeros(path=to_text(path), mode=mode))
 
     async def connection(self) -> ConnectInfo:
         """Describe how a person connects to the service."""

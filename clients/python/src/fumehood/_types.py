@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ._errors import FumehoodError, ProtocolError, from_json
+from ._errors import ConfigError, FumehoodError, ProtocolError, from_json
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -19,6 +20,9 @@ Outcome = Literal["exited", "signaled", "timed-out", "out-of-memory", "lost"]
 FileKind = Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
 Bytes = bytes
 StreamName = Literal["stdout", "stderr"]
+Text = Annotated[str, "text"]  # a name, path or argument; bytes that are not UTF-8 are as of os.fsdecode
+AnyText = str | bytes | os.PathLike[str] | os.PathLike[bytes]  # what os.fsencode accepts
+Variables = Mapping[str, AnyText] | Mapping[bytes, AnyText]
 Seconds = Annotated[float, "_ms"]  # in JSON milliseconds, in a field with this suffix
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
@@ -46,6 +50,61 @@ def parse_bytes(text: str) -> bytes:
         raise ProtocolError("answer: invalid base64") from e
 
 
+def from_text(value: object) -> str:
+    """Return a text of the server's JSON. Bytes that are not UTF-8 become lone surrogates, as os.fsdecode has them."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("base64"), str):
+        return parse_bytes(value["base64"]).decode("utf-8", "surrogateescape")
+    raise ProtocolError("answer: not the text that was expected")
+
+
+def to_bytes(value: AnyText) -> bytes:
+    """Return the bytes of a text or path, as os.fsencode does, in any locale."""
+    try:
+        given = os.fspath(value)
+    except TypeError:
+        raise ConfigError(f"request: not a text, bytes or a path: {type(value).__name__}") from None
+    try:
+        return given if isinstance(given, bytes) else given.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ConfigError("request: a text has a lone surrogate that stands for no byte") from None
+
+
+def to_path(value: AnyText) -> str:
+    """Return a text or path as a string, in which lone surrogates stand for bytes that are not UTF-8."""
+    return to_bytes(value).decode("utf-8", "surrogateescape")
+
+
+def to_text(value: AnyText) -> str | dict[str, str]:
+    """Return a text as the server's JSON: a string, or base64 if it is not UTF-8."""
+    if value.__class__ is str and value.isascii():
+        return value
+    data = to_bytes(value)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def to_variables(env: Variables | None) -> dict[str, Any] | list[Any]:
+    """Return a command's variables as the server's JSON: an object, or a list if a name is not UTF-8."""
+    values = {to_path(name): value for name, value in (env or {}).items()}
+    if all(name.isascii() or isinstance(to_text(name), str) for name in values):
+        return {name: to_text(value) for name, value in values.items()}
+    if any("=" in name for name in values):
+        raise ConfigError("command: the name of a variable has an equals sign")
+    return [to_text(to_bytes(name) + b"=" + to_bytes(value)) for name, value in values.items()]
+
+
+def to_utf8(value: AnyText, what: str) -> str:
+    """Return a text that the server needs in UTF-8."""
+    text = to_text(value)
+    if isinstance(text, str):
+        return text
+    raise ConfigError(f"{what}: not UTF-8")
+
+
 class Data:
     """Plain data that the server's JSON describes with the same names, see _plan for the types of its fields."""
 
@@ -59,7 +118,7 @@ class Data:
             item = value.get(key)
             if item is None:
                 values[name] = zero()
-            elif item.__class__ is kind or (kind is float and item.__class__ is int):
+            elif item.__class__ is kind or kind is object or (kind is float and item.__class__ is int):
                 values[name] = convert(item) if convert else item
             else:
                 raise ProtocolError(f"answer: the field {key} has another type than was expected")
@@ -69,8 +128,15 @@ class Data:
 
     def encode(self) -> JSON:
         """Return the value as a JSON object, without what is zero or empty."""
-        values = [(name, key, getattr(self, name)) for name, key, *_ in _plan(type(self))]
-        return without_zeros(**{key: value if key == name else millis(value) for name, key, value in values})
+        values: JSON = {}
+        for name, key, _, _, convert in _plan(type(self)):
+            value = getattr(self, name)
+            if convert is from_text:
+                value = to_text(value)
+            elif convert is parse_bytes:
+                value = base64.b64encode(value).decode()
+            values[key] = value if key == name else millis(value)
+        return without_zeros(**values)
 
 
 D = TypeVar("D", bound=Data)
@@ -96,6 +162,8 @@ _READERS: dict[Any, _Reader] = {
     Seconds: (float, float, lambda ms: ms / 1000),
     datetime: (str, lambda: None, parse_time),
     FumehoodError: (dict, lambda: None, from_json),
+    Text: (object, str, from_text),
+    tuple[Text, ...]: (list, tuple, lambda items: tuple(map(from_text, items))),
     tuple[str, ...]: (list, tuple, lambda items: tuple(map(str, items))),
     Sequence[str]: (list, tuple, lambda items: tuple(map(str, items))),
     Mapping[str, str]: (dict, dict, lambda found: {key: str(value) for key, value in found.items()}),
@@ -350,17 +418,20 @@ class ConnectInfo(Data):
 
 @dataclass(frozen=True)
 class FileInfo(Data):
-    """A file in a sandbox. path is set in a walk: relative to its root, "." for the root itself."""
+    """A file in a sandbox. path is set in a walk: relative to its root, "." for the root itself.
 
-    name: str
+    Bytes of names that are not UTF-8 are lone surrogates, as those of os.listdir: os.fsencode returns them.
+    """
+
+    name: Text
     type: FileKind = "other"
     size: int = 0  # bytes; 0 if not a regular file
     mode: int = 0  # permission, set-id and sticky bits
     modified: datetime | None = None
-    target: str = ""  # of a symbolic link
+    target: Text = ""  # of a symbolic link
     uid: int = 0
     gid: int = 0
-    path: str = ""
+    path: Text = ""
     error: FumehoodError | None = None  # in a walk: why it cannot be described or read
 
     @property
@@ -379,7 +450,7 @@ class ProcessInfo(Data):
     """A command that was started."""
 
     id: str
-    args: tuple[str, ...] = ()
+    args: tuple[Text, ...] = ()
     started: datetime | None = None
     ended: bool = False
 
@@ -439,8 +510,10 @@ def plain(value: Any) -> Any:
     """Return what stands in JSON for a value that JSON does not have."""
     if isinstance(value, Data):
         return value.encode()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value)
+    if isinstance(value, os.PathLike):
+        return to_utf8(value, "request: a path")
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
+        return list(value)
+    raise ConfigError(f"request: {type(value).__name__} in the place of a text, a number or a list")

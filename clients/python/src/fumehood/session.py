@@ -5,9 +5,10 @@ The names are those of the Go package session.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -20,6 +21,8 @@ from ._service import AsyncService, known, time_limit
 from ._sync import Blocking, Iteration, Service, blocking, direct, wrapping
 from ._types import (
     JSON,
+    AnyText,
+    Bytes,
     Data,
     Ended,
     Line,
@@ -28,8 +31,13 @@ from ._types import (
     Port,
     Seconds,
     ServiceInfo,
+    Text,
+    Variables,
     Written,
+    parse_all,
     parse_bytes,
+    to_text,
+    to_variables,
     without_zeros,
 )
 
@@ -51,9 +59,17 @@ class Asset(Data):
 class Input:
     """A file to write into a workspace."""
 
-    path: str
+    path: AnyText
     content: bytes | str
     mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class _File(Data):
+    """A file of a workspace whose path is not UTF-8."""
+
+    path: Text
+    content: Bytes = b""
 
 
 @dataclass(frozen=True)
@@ -69,20 +85,20 @@ class WorkspaceLimits(Data):
 class Entry(Data):
     """A file, directory or link of a workspace."""
 
-    path: str
+    path: Text
     type: str = ""
     mode: str = ""  # octal
     size: int = 0
     mtime: datetime | None = None
     sha256: str = ""
-    target: str = ""  # of a link
+    target: Text = ""  # of a link
 
 
 @dataclass(frozen=True)
 class Change(Data):
     """A difference between two checkpoints in one entry."""
 
-    path: str
+    path: Text
     kind: Literal["added", "removed", "changed"]
     before: Entry | None = None
     after: Entry | None = None
@@ -153,7 +169,7 @@ class SpawnOptions(TypedDict, total=False):
 
     ports: Sequence[Port | int]
     mounts: Sequence[Mount]
-    env: Mapping[str, str] | None
+    env: Variables | None
     image: str
     user: str
     setup: str
@@ -166,17 +182,23 @@ class ExecuteOptions(TypedDict, total=False):
     entry: str
     stdin: bytes | str | Sequence[bytes | str] | None
     timeout: float | None
-    env: Mapping[str, str] | None
+    env: Variables | None
     stdout_cap: int
     stderr_cap: int
 
 
-def _execution(command: str, options: ExecuteOptions) -> JSON:
+def _execution(command: AnyText, options: ExecuteOptions) -> JSON:
     """Return a command as the server's JSON."""
     rest = known(ExecuteOptions, options)
     stdin, timeout = rest.pop("stdin", None) or (), time_limit(rest.pop("timeout", None))
     pieces = [stdin] if isinstance(stdin, (bytes, str)) else stdin
-    return without_zeros(command=command, stdin=[content(each) for each in pieces], timeout_ms=timeout, **rest)
+    return without_zeros(
+        command=to_text(command),
+        stdin=[base64.b64encode(content(each)).decode() for each in pieces],
+        timeout_ms=timeout,
+        env=to_variables(rest.pop("env", None)),
+        **rest,
+    )
 
 
 class AsyncSession:
@@ -206,12 +228,14 @@ class AsyncSession:
         """
         given = known(SpawnOptions, options)
         body = without_zeros(
-            ports=[Port(port) if isinstance(port, int) else port for port in given.pop("ports", ())], **given
+            ports=[Port(port) if isinstance(port, int) else port for port in given.pop("ports", ())],
+            env=to_variables(given.pop("env", None)),
+            **given,
         )
         return AsyncRuntime(self._at, RuntimeInfo.parse(await self._at.run("runtimes", body)))
 
     async def exec(
-        self, command: str = "", *, spawn: SpawnOptions | None = None, **options: Unpack[ExecuteOptions]
+        self, command: AnyText = "", *, spawn: SpawnOptions | None = None, **options: Unpack[ExecuteOptions]
     ) -> SessionResult:
         """Run one command in a new runtime, and remove the runtime. The options are those of execute."""
         runtime = await self.spawn(**(spawn or {}))
@@ -228,10 +252,11 @@ class AsyncSession:
         """Restore the workspace from the last checkpoint, or from the start. Running containers see it."""
         await self._at.post("reset", {}, repeat=True)
 
-    async def read_files(self, *globs: str) -> dict[str, bytes]:
+    async def read_files(self, *globs: AnyText) -> dict[str, bytes]:
         """Return the regular files of the workspace that match any of the globs, by their paths in it."""
-        found = decode(await self._at.post("files", {"globs": globs}, repeat=True))
-        return {path: parse_bytes(data) for path, data in (found.get("files") or {}).items()}
+        found = decode(await self._at.post("files", {"globs": [to_text(each) for each in globs]}, repeat=True))
+        files = {path: parse_bytes(data) for path, data in (found.get("files") or {}).items()}
+        return files | {each.path: each.content for each in parse_all(_File, found.get("others"))}
 
     async def resolve(self, value: Any) -> Any:
         """Return a value of JSON in which each {{static:NAME}} is replaced by the path of that asset."""
@@ -264,7 +289,7 @@ class AsyncRuntime:
     async def __aexit__(self, *_: object) -> None:
         await self._at.core.io.shielded(self.cleanup)
 
-    async def execute(self, command: str = "", **options: Unpack[ExecuteOptions]) -> SessionResult:
+    async def execute(self, command: AnyText = "", **options: Unpack[ExecuteOptions]) -> SessionResult:
         """Run a command in the shell of the setup, after the setup, at most once, and return how it ended.
 
         command is shell text; without it the spec's command line runs, for the file entry. Options:
@@ -278,7 +303,7 @@ class AsyncRuntime:
         """
         return SessionResult.parse(await self._at.run("execute", _execution(command, options)))
 
-    def stream(self, command: str = "", **options: Unpack[ExecuteOptions]) -> AsyncSessionStream:
+    def stream(self, command: AnyText = "", **options: Unpack[ExecuteOptions]) -> AsyncSessionStream:
         """Run a command, and iterate over its output and its setup's as it arrives, and finally its end.
 
         The options are those of execute, without stdin. Leaving the iteration early kills the command.
