@@ -150,6 +150,15 @@ class Commands(OnProvider):
         self.assertEqual(end.result.exit_code, 2)
         self.assertEqual(list(stream), [])
 
+    def test_stream_text(self) -> None:
+        script = r"for b in 303 251 360 237 216 211 303; do printf \\$b; sleep 0.05; done"
+        with self.sb.stream(["sh", "-c", script]) as events:
+            *chunks, end = list(events)
+        texts = [event.text for event in chunks if isinstance(event, Chunk)]
+        self.assertEqual("".join(texts), "é🎉\ufffd")
+        assert isinstance(end, End)
+        self.assertEqual(end.result.stdout.text, "é🎉\ufffd")
+
     def test_stream_left_early(self) -> None:
         with self.sb.stream(["sh", "-c", "echo $$; exec sleep 100"]) as stream:
             event = next(iter(stream))

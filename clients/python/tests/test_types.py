@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
+import io
 import pickle
+import tarfile
 import unittest
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
+import fumehood
 from fumehood import _errors
-from fumehood._types import Limits, Output, Port, Result, parse_time
+from fumehood._client import environment_of
+from fumehood._files import content, reading
+from fumehood._types import Decoders, Limits, Output, Port, Result, parse_time
 
 
 class TestOutput(unittest.TestCase):
@@ -33,6 +40,78 @@ class TestOutput(unittest.TestCase):
             Output.parse({"base64": "!"})
         with self.assertRaises(_errors.ProtocolError):
             Output.parse({"bytes": "1"})
+
+
+class TestDecoders(unittest.TestCase):
+    def test_every_cut(self) -> None:
+        for data in ("é🎉a" * 3).encode(), b"\xf0\x9f\x8e", b"a\xff\xe2\x82b\xc3":
+            for size in range(1, len(data) + 1):
+                decoders = Decoders()
+                texts = [decoders.decode("stdout", data[at : at + size]) for at in range(0, len(data), size)]
+                texts += [decoders.decode("stderr", "é".encode()[:1])]
+                rest = dict(decoders.rest())
+                self.assertEqual(rest.pop("stderr"), "\ufffd")
+                whole = "".join(texts) + rest.get("stdout", "")
+                self.assertEqual(whole, data.decode("utf-8", "replace"), (data, size))
+
+    def test_gap(self) -> None:
+        decoders = Decoders()
+        texts = [decoders.decode("stdout", b"a\xc3"), decoders.decode("stdout", b"\xa9b", gap=True)]
+        self.assertEqual(texts, ["a", "\ufffd\ufffdb"])
+
+
+class TestSources(unittest.TestCase):
+    def test_streamed_tar_member(self) -> None:
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            member = tarfile.TarInfo("a")
+            member.size = 3
+            tar.addfile(member, io.BytesIO(b"abc"))
+        archive.seek(0)
+        with tarfile.open(fileobj=archive, mode="r|") as tar:
+            self.check(tar.extractfile(tar.next() or self.fail()), {-1, 3})
+
+    def test_only_read(self) -> None:
+        class Reader:
+            def __init__(self) -> None:
+                self.pieces = [b"a", bytearray(b"bc")]
+
+            def read(self, _: int) -> object:
+                return self.pieces.pop(0) if self.pieces else b""
+
+        self.check(Reader(), {-1})
+        self.assertEqual(content(Reader()), b"abc")  # type: ignore[arg-type]
+
+    def test_size(self) -> None:
+        file = io.BytesIO(b"..abc")
+        file.seek(2)
+        self.check(file, {3})
+
+    def test_refused(self) -> None:
+        with self.assertRaises(fumehood.ConfigError):
+            content(io.StringIO("a"))  # type: ignore[arg-type]
+        with self.assertRaises(fumehood.ConfigError):
+            content(1)  # type: ignore[arg-type]
+
+    def check(self, source: Any, lengths: set[int]) -> None:
+        with reading(source) as (pieces, length):
+            self.assertEqual(b"".join(pieces), b"abc")
+        self.assertIn(length, lengths)
+
+
+class TestEnvironment(unittest.TestCase):
+    def test_path_or_text(self) -> None:
+        cases: dict[Any, dict[str, str]] = {
+            "type: local": {"environment": "type: local"},
+            "type: local\nname: a.yaml": {"environment": "type: local\nname: a.yaml"},
+            "/a/env.yaml": {"file": "/a/env.yaml"},
+            "env.yml": {"file": str(Path("env.yml").absolute())},
+            Path("/a/env"): {"file": "/a/env"},
+        }
+        for given, want in cases.items():
+            with self.subTest(given=given):
+                self.assertEqual(environment_of(given), want)
+        self.assertEqual(environment_of({"type": "local"}), {"environment": '{"type": "local"}'})
 
 
 class TestResult(unittest.TestCase):

@@ -45,7 +45,7 @@ from .session import Asset, AsyncSession, Input, Session, WorkspaceLimits
 P = ParamSpec("P")
 Kind = Literal["agent", "evaluation"]
 StrPath = str | os.PathLike[str]
-Environment = Mapping[str, Any] | str | os.PathLike[str]  # a spec, its text in YAML or JSON, or a Path of the server
+Environment = Mapping[str, Any] | str | os.PathLike[str]  # a spec, its text in YAML or JSON, or the path of its file
 
 
 def absolute(path: StrPath | None) -> str:
@@ -57,7 +57,11 @@ def environment_of(given: Environment) -> JSON:
     """Return where an environment spec is, or its text."""
     if isinstance(given, os.PathLike):
         return {"file": absolute(given)}
-    return {"environment": given if isinstance(given, str) else json.dumps(given)}
+    if not isinstance(given, str):
+        return {"environment": json.dumps(given)}
+    if "\n" not in given and given.endswith((".yaml", ".yml", ".json")):  # no spec ends like this in its only line
+        return {"file": absolute(given)}
+    return {"environment": given}
 
 
 class AsyncClient:
@@ -255,7 +259,8 @@ class AsyncClient:
     ) -> AsyncSession:
         """Open a session over a private copy of a workspace, or of what a snapshot holds. See the module session.
 
-        environment is a spec as a mapping or as text in YAML, or the Path of its file. Paths are those of the server's
+        environment is a spec as a mapping or as text in YAML, or the path of its file: a Path,
+        or a text without line breaks that ends in .yaml, .yml or .json. Paths are those of the server's
         machine, which must allow them: see host_paths. assets are Assets or paths, relative to asset_dir, by name.
         inputs are written into the workspace first. huid and hgid are the user and group of evaluations whose spec
         names none. allow_read are paths outside the spec's folder that it may read.

@@ -19,9 +19,18 @@ Source = str | os.PathLike[str] | BinaryIO  # a path or a file object
 Target = Source
 
 
-def content(data: bytes | bytearray | memoryview | str) -> bytes:
-    """Return bytes, or text in UTF-8."""
-    return data.encode() if isinstance(data, str) else bytes(data)
+Content = bytes | bytearray | memoryview | str | BinaryIO
+
+
+def content(data: Content) -> bytes:
+    """Return bytes, text in UTF-8, or the rest of a file object."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    if isinstance(data, str):
+        return data.encode()
+    if not hasattr(data, "read"):
+        raise ConfigError(f"content: neither bytes, a text nor a file object: {type(data).__name__}")
+    return b"".join(_pieces(data))
 
 
 @contextlib.contextmanager
@@ -47,20 +56,21 @@ def read_all(source: bytes | bytearray | memoryview | str | os.PathLike[str] | B
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:
     while piece := file.read(PIECE):
-        if not isinstance(piece, bytes):
+        if not isinstance(piece, (bytes, bytearray, memoryview)):
             raise ConfigError("file: opened in text mode", hint="open it in binary mode")
-        yield piece
+        yield bytes(piece)
 
 
 def _rest(file: BinaryIO) -> int:
     """Return how many bytes are left in a file object, or -1."""
-    if hasattr(file, "seek") and hasattr(file, "tell"):
-        with contextlib.suppress(OSError, ValueError):
-            at = file.tell()
-            end = file.seek(0, os.SEEK_END)
-            file.seek(at)
-            return max(int(end) - int(at), 0)
-    return -1
+    try:
+        at = int(file.tell())
+        file.seek(0, os.SEEK_END)
+        end = int(file.tell())
+    except Exception:  # noqa: BLE001  # it has no size: whatever can be read is a source
+        return -1
+    file.seek(at)
+    return max(end - at, 0)
 
 
 @contextlib.contextmanager

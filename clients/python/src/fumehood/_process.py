@@ -5,14 +5,14 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._core import PATIENCE, Answer, Core, Place, Request, decode
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
 from ._files import content
 from ._io import deadline_of
-from ._types import JSON, Chunk, End, Event, FileInfo, Line, ProcessInfo, Result
+from ._types import JSON, Chunk, Decoders, End, Event, FileInfo, Line, ProcessInfo, Result
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,6 +72,7 @@ class Lines(abc.ABC, Generic[T]):
     last: type[Any] | None = None  # the class of the last item; None if the last line has no class of its own
     resumes = False  # if its connection breaks, it is opened again
     _answer: Answer | None = None
+    _later: Sequence[T] = ()  # items of lines that have been read
     _ended = False
 
     def __init__(self, core: Core, request: Request, deadline: float | None = None) -> None:
@@ -124,11 +125,17 @@ class Lines(abc.ABC, Generic[T]):
     async def next(self) -> T | None:
         """Return the next item, or None after the last one."""
         try:
-            while not self._ended and (line := await self.fetch()) is not None:
-                if line.get("type") == "error":
+            while not self._ended:
+                item: T | None
+                if self._later:
+                    item, *self._later = self._later
+                elif (line := await self.fetch()) is None:
+                    break
+                elif line.get("type") == "error":
                     self._drop()
                     raise from_json(line.get("error"))
-                item = self.parse(line)
+                else:
+                    item = self.parse(line)
                 if self.last and isinstance(item, self.last):
                     self._ended = True
                     with contextlib.suppress(ConnectionLostError):  # its connection can be used again
@@ -160,6 +167,7 @@ class AsyncEvents(Lines[Event]):
     def __init__(self, process: AsyncProcess, stdout: int = 0, stderr: int = 0) -> None:
         self._process = process
         self._offsets: dict[str, int] = {"stdout": stdout, "stderr": stderr}
+        self._decoders = Decoders()
         super().__init__(process._core, self.request())
 
     def request(self) -> Request:
@@ -170,14 +178,17 @@ class AsyncEvents(Lines[Event]):
         """Return the event of a line. A heartbeat is none."""
         found = Line.parse(line)
         if found.type == "end":
-            return End(Result.parse(found.result))
+            rest = [Chunk(of, b"", self._offsets[of], _text=text) for of, text in self._decoders.rest()]
+            first, *self._later = [*rest, End(Result.parse(found.result))]
+            return first
         if found.type != "output":
             return None
         if found.stream not in self._offsets:
             raise ProtocolError("event: an unknown stream")
         skipped = found.offset - self._offsets[found.stream]
         self._offsets[found.stream] = found.offset + len(found.data)
-        return Chunk(found.stream, found.data, found.offset, max(skipped, 0))
+        text = self._decoders.decode(found.stream, found.data, skipped > 0)
+        return Chunk(found.stream, found.data, found.offset, max(skipped, 0), _text=text)
 
 
 class AsyncStream(AsyncEvents):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
 from ._core import Place, Request, decode
 from ._errors import ConfigError
-from ._files import Source, Target, content, read_all, reading
+from ._files import Content, Source, Target, content, read_all, reading
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
@@ -168,20 +168,16 @@ class AsyncService:
         return (await self.read(path)).decode("utf-8", errors)
 
     async def write(
-        self,
-        path: AnyText,
-        data: bytes | bytearray | memoryview | str,
-        *,
-        mode: int = 0,
-        owner: str = "",
-        atomic: bool = False,
+        self, path: AnyText, data: Content, *, mode: int = 0, owner: str = "", atomic: bool = False
     ) -> None:
         """Create or replace a file, and create missing directories above it. Text is written in UTF-8.
+
+        data is bytes, text or a file object, which is read into memory: upload does not do that.
 
         mode is that of a new file, by default 0o644. atomic replaces the file as a whole, or not at all.
         """
         request = self._write(path, mode, owner, atomic)
-        request.body, request.repeat = content(data), True
+        request.body, request.repeat = await self._core.io.thread(lambda: content(data)), True
         await self._core.call(request)
 
     async def upload(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -294,11 +295,40 @@ class Written:
 
     stream: StreamName
     data: bytes
+    _text: str | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     @property
     def text(self) -> str:
-        """The data as text; a character may be cut in two by its ends."""
-        return self.data.decode("utf-8", "replace")
+        """The data as text. The texts of a stream, put together, are the program's text, wherever it was cut.
+
+        So a character that the end of the data cuts in two is in the text of the stream's next output. Invalid bytes
+        become U+FFFD. The last output of a stream can have text and no data: the U+FFFD of a character that never
+        became whole.
+        """
+        return self.data.decode("utf-8", "replace") if self._text is None else self._text
+
+
+class Decoders:
+    """Decodes the output of a program, one stream at a time, into texts that can be put together."""
+
+    def __init__(self) -> None:
+        self._streams: dict[Any, codecs.IncrementalDecoder] = {}
+
+    def decode(self, stream: Any, data: bytes, gap: bool = False) -> str:
+        """Return the text of the next data of a stream. A gap is before it if output was skipped."""
+        lost = self.end(stream) if gap else ""
+        if stream not in self._streams:
+            self._streams[stream] = codecs.getincrementaldecoder("utf-8")("replace")
+        return lost + self._streams[stream].decode(data)
+
+    def end(self, stream: Any) -> str:
+        """Return the text of what is left of a stream: nothing, or U+FFFD for a part of a character."""
+        decoder = self._streams.pop(stream, None)
+        return decoder.decode(b"", True) if decoder else ""
+
+    def rest(self) -> list[tuple[Any, str]]:
+        """Return the streams that have ended within a character, each with the text for that part."""
+        return [(stream, text) for stream in list(self._streams) if (text := self.end(stream))]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ._types import (
     AnyText,
     Bytes,
     Data,
+    Decoders,
     Ended,
     Line,
     Mount,
@@ -331,6 +332,7 @@ class AsyncSessionStream(Lines[SessionEvent]):
     def __init__(self, runtime: Place, command: JSON) -> None:
         super().__init__(runtime.core, runtime.request("POST", "stream", command))
         self._runtime = runtime
+        self._decoders = Decoders()
 
     async def close(self) -> None:
         """End the iteration. A command that still runs is killed; then the runtime can run the next one."""
@@ -349,8 +351,13 @@ class AsyncSessionStream(Lines[SessionEvent]):
         """Return the event of a line. A heartbeat is none."""
         found = Line.parse(line)
         if found.type == "end":
-            return SessionEnd(SessionResult.parse(found.result))
-        return SessionChunk(found.stream, found.data, found.phase) if found.type == "output" else None
+            rest = [SessionChunk(of, b"", phase, _text=text) for (of, phase), text in self._decoders.rest()]
+            first, *self._later = [*rest, SessionEnd(SessionResult.parse(found.result))]
+            return first
+        if found.type != "output":
+            return None
+        text = self._decoders.decode((found.stream, found.phase), found.data)
+        return SessionChunk(found.stream, found.data, found.phase, _text=text)
 
 
 class Checkpoint(Blocking[AsyncCheckpoint]):
