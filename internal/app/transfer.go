@@ -128,6 +128,12 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service) error {
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
+	if path.Clean(t.absolute(svc)) == "/" {
+		return &fumehood.Error{
+			Op: op, Class: fumehood.ErrConfig, Err: errors.New("the root folder has devices and the kernel's /proc and /sys, which cannot be copied"),
+			Hint: "copy its folders one by one",
+		}
+	}
 	if info, err := os.Stat(host); err == nil && info.IsDir() {
 		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, like cp
 	}
