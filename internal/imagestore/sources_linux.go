@@ -223,12 +223,18 @@ func (b blobs) read(ctx context.Context, d v1.Descriptor, limit int64) ([]byte, 
 // retries are the pauses before further requests to a registry that is busy or broken: 1, 3 and 9 seconds.
 var retries = remote.Backoff{Duration: time.Second, Factor: 3, Jitter: 0.1, Steps: 4}
 
+// reserved is the prefix of the names of Fumehood's built-in images. Anyone could push such a name to a registry.
+const reserved = "fumehood-builtin/"
+
 // layerTries is how often a layer is fetched if its connection breaks.
 const layerTries = 3
 
 // pull finds an image in its registry, with the user's credentials.
 func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) {
 	repo := r.name.Context()
+	if repo.RegistryStr() == name.DefaultRegistry && strings.HasPrefix(repo.RepositoryStr(), reserved) {
+		return nil, fail(fumehood.ErrConfig, "build it with the docker provider, or use another image", "no registry has the built-in image %s", r.text)
+	}
 	defer func() { err = pullFailure(ctx, repo.RegistryStr(), err) }()
 	puller, err := remote.NewPuller(
 		remote.WithAuthFromKeychain(s.keychain), remote.WithRetryBackoff(s.retries), remote.WithUserAgent("fumehood"),

@@ -157,6 +157,7 @@ func packed(t testing.TB, folder string) string {
 }
 
 func TestGet_files(t *testing.T) {
+	noEngine(t)
 	b := sample(t)
 	at := t.TempDir()
 	write := func(name string, content []byte) string {
@@ -206,6 +207,8 @@ func TestGet_files(t *testing.T) {
 		{"layout missing", "oci:" + at + "/none", fumehood.ErrFile, "no such file"},
 		{"layout empty", "oci:" + t.TempDir(), fumehood.ErrFile, "index.json"},
 		{"layout linked", "oci:" + at + "/linked", fumehood.ErrFile, "escapes"},
+		{"built-in", "fumehood-builtin/agent", fumehood.ErrConfig, "no registry has the built-in image"},
+		{"built-in, in full", "docker.io/fumehood-builtin/agent:1", fumehood.ErrConfig, "no registry has the built-in image"},
 		{"bad name", "UPPER CASE", fumehood.ErrConfig, "could not parse"},
 		{"no path", "oci:", fumehood.ErrConfig, "path missing"},
 		{"unknown id", "sha256:" + strings.Repeat("0", 64), fumehood.ErrConfig, "no such image"},
