@@ -279,6 +279,8 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
             found = await (self.service.as_user(user) if user else self.service).connection()
         except UnavailableError as e:
             raise ConnectionError(f"service {self.service.name!r} is not running: {e}") from e
+        if not found.shell:
+            raise NotImplementedError("no command leads into this sandbox: only kept sandboxes have one")
         ports: dict[tuple[int, str], list[HostMapping]] = {}
         for port in found.ports:
             mapping = HostMapping(host_ip=port.address, host_port=port.host)
