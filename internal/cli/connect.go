@@ -18,7 +18,7 @@ func (a *commandLine) newConnectCommand() *cobra.Command {
 		Short: "Show how to enter a named sandbox with a shell or an editor",
 		Long: `Connect prints a running service's container, command lines for a shell and for
 VS Code, and the addresses of published ports.`,
-		Example: "  fumehood connect box\n  fumehood connect shop --service web --json",
+		Example: "  fumehood connect box\n  fumehood connect shop --service web --user nobody --json",
 		Args:    wantArguments("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.name = args[0]
@@ -26,6 +26,7 @@ VS Code, and the addresses of published ports.`,
 		},
 	}
 	n.add(cmd.Flags())
+	n.addUser(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
