@@ -137,6 +137,19 @@ async def test_exec_large_output(anyio_backend: str) -> None:
 
 @pytest.mark.anyio
 @BACKENDS
+async def test_exec_remote_late() -> None:
+    async with started(PLAIN) as all_of_it:
+        for last, missing in ((1_000_000, False), (3_000_000, True)):  # the second prints more than a result keeps
+            p = await all_of_it["default"].exec_remote(["seq", "1", str(last)])
+            await p._process.wait()
+            text = "".join([event.data async for event in p if isinstance(event, ExecStdout)])
+            assert text.endswith(f"{last}\n")
+            assert ("bytes of output are missing" in text) == missing
+            assert missing or text == "".join(f"{n}\n" for n in range(1, last + 1))
+
+
+@pytest.mark.anyio
+@BACKENDS
 async def test_exec_remote() -> None:
     async with started(PLAIN) as all_of_it:
         sb = all_of_it["default"]

@@ -98,6 +98,8 @@ class RemoteProcess(ExecRemoteProcess):
         assert self._events
         event = await self._events.next()
         if isinstance(event, Chunk):
+            if event.skipped:
+                self._add(event.stream, f"\n[{event.skipped} bytes of output are missing: they were read too late]\n")
             self._add(event.stream, self._decoders[event.stream].decode(event.data))
             return
         for stream, decoder in self._decoders.items():
