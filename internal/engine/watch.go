@@ -40,9 +40,9 @@ type ContainerState struct {
 	told   bool // signaled or stopped since its start, or unknown after a reconnect
 	// Signaled reports that it was signaled or stopped through the Engine since its start.
 	Signaled bool
-	Paused bool // frozen until it is unpaused
-	OOMs   int  // number of reported out-of-memory kills
-	Before int  // OOMs at its last start
+	Paused   bool // frozen until it is unpaused
+	OOMs     int  // number of reported out-of-memory kills
+	Before   int  // OOMs at its last start
 	// Health is the result of the health checks since the start: Healthy, Unhealthy, or empty as long as there is no
 	// result.
 	Health string
