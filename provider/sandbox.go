@@ -135,6 +135,11 @@ func (sb *sandbox) Stop(ctx context.Context) error {
 	sb.ended = cmp.Or(sb.ended, "stopped")
 	sb.mu.Unlock()
 	if err := sb.phase("stop", func() error { return be.Stop(ctx) }); err != nil {
+		sb.mu.Lock()
+		if sb.ended == "stopped" { // it may live on
+			sb.ended = ""
+		}
+		sb.mu.Unlock()
 		return classify(ctx, err, op, "", "")
 	}
 	sb.mu.Lock()

@@ -79,7 +79,8 @@ type worker struct {
 
 	before unix.Rusage // of ended descendants when the command was started
 	main   int         // the command's process; 0 when there is none to wait for
-	pidfd  int         // of the command's process; -1 when there is none, or the kernel has none
+	pidfd  int         // of the command's process; -1 when there is none, the kernel has none, or it no longer helps
+	ended  bool        // the last poll found that the command's process has ended
 	busy   bool        // a command was started, and Idle was not sent since
 	say    time.Time   // when to send Started; zero when that was sent or is no longer needed
 	gone   bool        // the guest has ended, or the worker ends for another reason
@@ -147,7 +148,7 @@ const (
 	// lookAgain bounds how long a worker waits for the end of an orphan. The kernel interrupts the wait by SIGCHLD, but not if
 	// that comes just before it.
 	lookAgain = time.Second
-	// lookSoon is that time for the command's process where the kernel has no pidfds.
+	// lookSoon is that time for the command's process without a pidfd.
 	lookSoon = 5 * time.Millisecond
 )
 
@@ -166,6 +167,9 @@ func (w *worker) wait() {
 	ready := w.poll(until)
 	if w.busy {
 		w.reap()
+		if w.ended { // and not reaped: another process that traces it has to look first, so poll would return at once
+			w.closePidfd()
+		}
 	}
 	if !w.say.IsZero() && !time.Now().Before(w.say) {
 		w.say = time.Time{}
@@ -201,10 +205,12 @@ func (w *worker) poll(within time.Duration) (ready bool) {
 		}
 		_, err = unix.Poll(fds[:], ms)
 	}
+	w.ended = false
 	if err != nil {
 		w.gone = w.gone || !errors.Is(err, unix.EINTR) // the command has lowered the limit on descriptors
 		return false
 	}
+	w.ended = fds[1].Revents != 0
 	return fds[0].Revents != 0
 }
 
@@ -281,14 +287,14 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	}
 	w.pidfd = -1
 	attr.Sys.PidFD = &w.pidfd
-	if err := w.move(toCode); err != nil {
-		return &wire.Failed{What: wire.NoResources, Text: reason("enter the control group", err)}
-	}
 	defer func() {
 		if w.move(toOwn) != nil {
 			w.gone = true // it would count as a process of the command
 		}
 	}()
+	if err := w.move(toCode); err != nil {
+		return &wire.Failed{What: wire.NoResources, Text: reason("enter the control group", err)}
+	}
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &w.before)
 	var pid int
 	if s.Rlimits == nil {

@@ -19,11 +19,11 @@ import (
 type Command struct {
 	provider.ProcessBackend
 	m     *Manager
-	guest *guest     // runs it; nil if the Host does
-	user  string     // as given in the command
-	ooms  int        // out-of-memory kills before the command
-	ends  int        // exits of the service's own program before the command
-	count wire.Swept // counters before the command, if the Host runs it
+	guest *guest      // runs it; nil if the Host does
+	user  string      // as given in the command
+	ooms  int         // out-of-memory kills before the command
+	ends  int         // exits of the service's own program before the command
+	count *wire.Swept // counters before the command, if the Host runs it and they are known
 
 	alone  func() bool  // no other command of this process has run in the service since; nil for a health check
 	depart func()       // ends what Manager.attend began
@@ -42,26 +42,26 @@ func (m *Manager) Begin(ctx context.Context) Command {
 // Abandon ends a Command of Begin that has not started.
 func (c Command) Abandon() { c.depart() }
 
-// counters returns the counters of the control group, and describes the limit on processes; zero if no guest can report them.
-func (m *Manager) counters(ctx context.Context) wire.Swept {
+// counters returns the counters of the control group, and describes the limit on processes; nil if no guest can report them.
+func (m *Manager) counters(ctx context.Context) *wire.Swept {
 	main := m.Main()
 	if main == nil {
-		return wire.Swept{}
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
 	defer cancel()
 	swept, err := main.Sweep(ctx, nil, 0)
 	if err != nil {
-		return wire.Swept{}
+		return nil
 	}
-	return swept
+	return &swept
 }
 
 // usedUp returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
 // It returns nil if that was not the reason.
-func (m *Manager) usedUp(ctx context.Context, before wire.Swept) error {
+func (m *Manager) usedUp(ctx context.Context, before *wire.Swept) error {
 	now := m.counters(ctx)
-	if now.PIDsLimits <= before.PIDsLimits {
+	if before == nil || now == nil || now.PIDsLimits <= before.PIDsLimits {
 		return nil
 	}
 	return &fumehood.Error{Class: fumehood.ErrLimit, Err: &provider.ProcessLimit{Text: now.ProcessLimit}, Hint: provider.ProcessLimitHint}
@@ -121,9 +121,11 @@ func (m *Manager) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest)
 // counted returns the exit with the counts that the guest cannot report, and what follows from them.
 func (c Command) counted(ctx context.Context, exit provider.Exit) provider.Exit {
 	if c.guest == nil { // the Host itself does not report usage
-		now := c.m.counters(ctx)
-		exit.Usage.OOMKills = max(int64(c.m.now(ctx).OOMs-c.ooms), now.OOMKills-c.count.OOMKills, 0)
-		exit.Usage.PIDsLimits = max(now.PIDsLimits-c.count.PIDsLimits, 0)
+		exit.Usage.OOMKills = max(int64(c.m.now(ctx).OOMs-c.ooms), 0)
+		if now := c.m.counters(ctx); now != nil && c.count != nil { // they count since the sandbox's start
+			exit.Usage.OOMKills = max(exit.Usage.OOMKills, now.OOMKills-c.count.OOMKills)
+			exit.Usage.PIDsLimits = max(now.PIDsLimits-c.count.PIDsLimits, 0)
+		}
 		exit.Alone = true
 	}
 	if c.m.cfg.CountsOOMs {

@@ -23,10 +23,19 @@ type object struct {
 // MarshalJSON encodes the text.
 func (t Text) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(t)) {
-		return json.Marshal(string(t))
+		return quoted(string(t))
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(t))
 	return json.Marshal(object{&encoded})
+}
+
+// quoted returns the JSON string of a text. An encoder escapes it for HTML as its other strings, or not.
+func quoted(text string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(text)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // UnmarshalJSON decodes a string or an object with base64. "null" leaves the text unchanged.

@@ -107,11 +107,11 @@ func (m machine) memory() (rs []resource) {
 	rs = append(rs, resource{"bytes of memory", total - available, total, serviceMemory, spareMemory, "add memory"})
 	m.above("memory", func(dir string) {
 		if limit := groupNumber(dir, "memory.max"); limit > 0 {
-			used := groupNumber(dir, "memory.current") - groupLine(dir, "inactive_file")
+			used := groupNumber(dir, "memory.current") - groupLine(dir, "inactive_file") - groupLine(dir, "active_file") - groupLine(dir, "slab_reclaimable")
 			rs = append(rs, resource{"bytes of memory of the control group " + dir, used, limit, serviceMemory, 0, "raise its memory.max"})
 		}
 		if limit := groupNumber(dir, "memory.limit_in_bytes"); limit > 0 && limit < total {
-			used := groupNumber(dir, "memory.usage_in_bytes") - groupLine(dir, "total_inactive_file")
+			used := groupNumber(dir, "memory.usage_in_bytes") - groupLine(dir, "total_inactive_file") - groupLine(dir, "total_active_file")
 			rs = append(rs, resource{"bytes of memory of the control group " + dir, used, limit, serviceMemory, 0, "raise its memory.limit_in_bytes"})
 		}
 	})

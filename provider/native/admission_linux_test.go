@@ -33,7 +33,7 @@ func TestMachine_admit(t *testing.T) {
 		"memory":                {map[string]string{"meminfo": "MemTotal: 1000000 kB\nMemAvailable: 60000 kB\n"}, 20_000, 0, "bytes of memory are in use"},
 		"memory of a group":     {map[string]string{"memory/a/memory.limit_in_bytes": "10000000"}, 20_000, 0, "5000000 of 10000000 bytes of memory of the control group"},
 		"memory of a group, v2": {map[string]string{"memory/a/memory.max": "10000000", "memory/a/memory.current": "6000000"}, 20_000, 0, "6000000 of 10000000 bytes"},
-		"cache of a group":      {map[string]string{"memory/a/memory.limit_in_bytes": "10000000", "memory/a/memory.stat": "total_inactive_file 4000000\n"}, 20_000, 0, ""},
+		"cache of a group":      {map[string]string{"memory/a/memory.limit_in_bytes": "10000000", "memory/a/memory.stat": "total_inactive_file 1000000\ntotal_active_file 3000000\n"}, 20_000, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
