@@ -11,7 +11,10 @@ import (
 
 func idle() {}
 
-func serve(string, *os.File, *os.File, *os.File) int { return 2 }
+// Worker reports that there are no workers on this system.
+func Worker([]string) (code int, is bool) { return 0, false }
+
+func serve(string, []int, *os.File, *os.File, *os.File) int { return 2 }
 
 func keepCapabilities([]string) error { return nil }
 
@@ -22,8 +25,6 @@ func enter(string, *os.File) int { return 2 }
 func own(*os.File, *os.File) int { return 2 }
 
 func supervise(*os.File, *os.File) int { return 2 }
-
-func work(string, string) int { return 2 }
 
 func launched() int { return 2 }
 

@@ -1,3 +1,5 @@
+//go:build linux && (amd64 || arm64)
+
 package native_test
 
 import (
