@@ -52,7 +52,7 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 	// The program's own environment could affect this Go runtime.
 	attr.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
 	attr.Files = append(attr.Files, uintptr(theirs))
-	pid, err = syscall.ForkExec(self, []string{self, "launch"}, attr)
+	pid, err = forkExec(self, []string{self, "launch"}, attr)
 	_ = unix.Close(theirs)
 	if err != nil {
 		return none(err)

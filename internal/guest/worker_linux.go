@@ -298,7 +298,7 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &w.before)
 	var pid int
 	if s.Rlimits == nil {
-		if pid, err = syscall.ForkExec(program, args, attr); err != nil {
+		if pid, err = forkExec(program, args, attr); err != nil {
 			return startFailure(program, err)
 		}
 	} else {
@@ -316,6 +316,16 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 		w.tell(note{Started: true})
 	}
 	return nil
+}
+
+// forkExec is syscall.ForkExec. It asks for no pidfd where the kernel has none: Linux before 5.2, and emulators.
+func forkExec(program string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
+	pid, err = syscall.ForkExec(program, args, attr)
+	if errors.Is(err, unix.EINVAL) && attr.Sys.PidFD != nil {
+		attr.Sys.PidFD = nil
+		pid, err = syscall.ForkExec(program, args, attr)
+	}
+	return pid, err
 }
 
 // The directions of move, as offsets in tasks.

@@ -77,5 +77,5 @@ func TestOptions_UserNamespace_unmapped(t *testing.T) {
 		}
 	}
 	t.Run("root", unmapped)
-	t.Run("subordinate", func(t *testing.T) { withIDs(t, unmapped) })
+	t.Run("subordinate", func(t *testing.T) { withIDs(t, unmapped, debian, static) })
 }
