@@ -12,10 +12,10 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 )
 
-// everyday are the programs that tests may run on every machine: those of a small Debian, git, Go and a Docker Engine.
+// everyday are the programs that tests may run on every machine: those of a small Debian, git, Go, gcc and a Docker Engine.
 // Tests look for any other program with tier.Program.
-const everyday = `bash basename cat chmod chown cp cut date dd dirname df du echo env expr false find flock git go grep
-	head hostname id kill ln ls make mkdir mkfifo mkfs.ext4 mknod mktemp mount mv nice nohup nproc nsenter prlimit ps
+const everyday = `as bash basename cat chmod chown cp cut date dd dirname df du echo env expr false find flock gcc git go grep
+	head hostname id kill ld ln ls make mkdir mkfifo mkfs.ext4 mknod mktemp mount mv nice nohup nproc nsenter prlimit ps
 	pwd readlink realpath rm rmdir sed seq setpriv setsid sh sha256sum sleep sort stat stdbuf sync tail tar tee test timeout touch
 	tr true truncate tty umount uname unshare wc xargs yes
 	containerd containerd-shim-runc-v2 docker docker-proxy dockerd iptables python3`
