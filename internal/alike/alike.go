@@ -90,16 +90,17 @@ func (e *Errors) Join() error {
 	return errors.Join(errs...)
 }
 
-// allowing returns the options that allow the paths: one for each, or for many the folder that has all.
+// allowing returns the options that allow the paths: one for each, or for many the folder that has all, unless that is the root.
 func allowing(paths []string) string {
-	if len(paths) > maxPlaces {
-		dir := filepath.Dir(paths[0])
+	if dir := filepath.Dir(paths[0]); len(paths) > maxPlaces {
 		for _, path := range paths {
-			for !strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") {
-				dir = filepath.Dir(dir)
+			for up := filepath.Dir(dir); up != dir && !strings.HasPrefix(path, dir+string(filepath.Separator)); up = filepath.Dir(dir) {
+				dir = up
 			}
 		}
-		return "--allow-read " + dir
+		if dir != filepath.Dir(dir) {
+			return "--allow-read " + dir
+		}
 	}
 	return "--allow-read " + strings.Join(paths, " --allow-read ")
 }

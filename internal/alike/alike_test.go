@@ -46,3 +46,17 @@ func TestErrors_Join_kinds(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+func TestErrors_Join_outside(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{"/a/b%d/c": "allowed by: --allow-read /a", "/a%d/b": "allowed by: --allow-read /a0/b --allow-read /a1/b "} {
+		var all alike.Errors
+		for i := range 11 {
+			err := outside(fmt.Sprintf(format, i))
+			all.Add("here", err, err)
+		}
+		if got := all.Join().Error(); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s", format, got)
+		}
+	}
+}

@@ -1,2 +1,0 @@
-// Package examples tests the examples in its folders.
-package examples
