@@ -191,9 +191,13 @@ func ReadFile(file string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	tooLarge := fmt.Errorf("%s is larger than %d bytes", file, limit)
+	if info, err := f.Stat(); err == nil && info.Size() > limit {
+		return nil, tooLarge // without reading as much, which can take seconds
+	}
+	content, err := io.ReadAll(io.LimitReader(f, limit+1)) // it may have more than it says
 	if err == nil && int64(len(content)) > limit {
-		err = fmt.Errorf("%s is larger than %d bytes", file, limit)
+		err = tooLarge
 	}
 	return content, err
 }
