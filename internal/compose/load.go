@@ -127,7 +127,10 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		p.notes = append(p.notes, Change{Key: "${" + u.Name + "}", Reason: "it is not set, and so empty, in " + u.At + "; " + OnlyNamed})
 	}
 	err = p.settle(l.src, refused)
-	p.warnings = append(l.hidden, l.findMisread()...)
+	p.warnings = slices.Concat(l.hidden, l.findMisread())
+	if err == nil {
+		p.warnings = append(p.warnings, p.findSetuid()...)
+	}
 	for _, w := range p.warnings {
 		p.notes = append(p.notes, Change{Key: w.Key, Reason: w.Reason + " (" + w.At + ")"})
 	}

@@ -23,7 +23,7 @@ func (s *service) errPowerless() error {
 	return &fumehood.Error{
 		Class: fumehood.ErrUnsupported,
 		Err:   fmt.Errorf("root would have no capabilities here: in a service of user %s, a Docker Engine before %s gives root none", s.info.User, engine.CapableExec),
-		Hint:  "run the service as root, or use an Engine of 24.0 or newer",
+		Hint:  `run the service as root, give it security_opt: ["no-new-privileges:false"] in the Compose file, or use an Engine of 24.0 or newer`,
 	}
 }
 
