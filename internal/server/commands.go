@@ -73,6 +73,11 @@ func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*
 			return nil, err
 		}
 		defer leave()
+		done, err := h.use() // also when the request's connection has broken
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		return svc.Exec(ctx, cmd)
 	})
 }
@@ -89,12 +94,17 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 		if err != nil {
 			return nil, err
 		}
+		done, err := h.use()
 		started := false
 		defer func() {
 			if !started {
 				leave()
+				done()
 			}
 		}()
+		if err != nil {
+			return nil, err
+		}
 		proc, err := svc.Start(l.life, cmd) //nolint:contextcheck // it outlives the request
 		if err != nil {
 			return nil, err
@@ -104,6 +114,7 @@ func (s *Server) startCommand(ctx context.Context, l *lease, h *held, i *command
 		out.kept = [3]bool{fumehood.Stdout: cmd.StdoutCap >= 0, fumehood.Stderr: cmd.StderrCap >= 0}
 		go func() {
 			defer leave()
+			defer done()
 			out.pump(s.life, cmd.Detach)
 		}()
 		return h.add(svc.ServiceInfo().Name, proc, out), nil

@@ -232,7 +232,7 @@ func TestServer_panic(t *testing.T) {
 		c.mu.Unlock()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.holders == 1
+		return l.holders.number == 1
 	})
 	c.reports.mu.Lock()
 	if n := len(c.reports.all); n != 0 {

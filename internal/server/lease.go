@@ -36,10 +36,10 @@ type lease struct {
 	removed chan struct{} // closed when all its sandboxes are removed
 
 	mu       sync.Mutex
-	holders  int
-	timer    *time.Timer
+	holders  uses
 	ended    bool
 	boxes    map[string]*held
+	idled    []idled // the last ones that were removed
 	sessions map[string]*openSession
 	runs     map[string]*evaluation
 	opening  int            // sessions and evaluations that are being started
@@ -66,7 +66,7 @@ func (s *Server) newLease() (*lease, error) {
 	s.leases[l.id] = l
 	l.mu.Lock() // expire reads the timer
 	defer l.mu.Unlock()
-	l.timer = time.AfterFunc(s.opts.grace, l.expire)
+	l.holders.watch(s.opts.grace, l.expire)
 	return l, nil
 }
 
@@ -90,16 +90,15 @@ func (s *Server) hold(id string) (l *lease, release func(), err error) {
 	if l.ended {
 		return nil, none, stale("the lease has ended")
 	}
-	l.holders++
-	l.timer.Stop()
+	l.holders.enter()
 	return l, sync.OnceFunc(l.release), nil
 }
 
 func (l *lease) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.holders--; l.holders == 0 && !l.ended {
-		l.timer.Reset(l.s.opts.grace)
+	if l.holders.leave(); l.ended {
+		l.holders.timer.Stop()
 	}
 }
 
@@ -114,7 +113,7 @@ func (l *lease) end() {
 func (l *lease) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.holders == 0 {
+	if l.holders.number == 0 {
 		l.endLocked()
 	}
 }
@@ -125,7 +124,7 @@ func (l *lease) endLocked() {
 		return
 	}
 	l.ended = true
-	l.timer.Stop()
+	l.holders.timer.Stop()
 	l.cancel(errLeaseEnded)
 	go l.remove(context.WithoutCancel(l.life))
 }

@@ -27,7 +27,11 @@ type held struct {
 	sandbox fumehood.Sandbox
 	keep    bool // it outlives its lease
 	processes
-	expires time.Time // with the lock of processes
+	// The rest has the lock of processes.
+	expires time.Time
+	uses    uses // of a sandbox with an idle time
+	idled   bool // it is removed because nobody used it
+	removed bool
 }
 
 func newHeld(s *Server, l *lease, sb fumehood.Sandbox) *held {
@@ -63,6 +67,7 @@ func (h *held) end(ctx context.Context) error {
 	if err := h.close(ctx); err != nil {
 		return err
 	}
+	h.unwatch()
 	if h.keep {
 		h.s.mu.Lock()
 		defer h.s.mu.Unlock()
@@ -135,6 +140,7 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.boxes[h.id] = h
+	l.reuse(h.id)
 	return h, nil
 }
 
@@ -155,7 +161,10 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 		h, _ = lookup(&s.mu, s.kept, "sandbox", id)
 	}
 	if h != nil {
-		return h, nil
+		return h.useWithin(ctx)
+	}
+	if err := l.whyGone(id); err != nil {
+		return nil, err
 	}
 	opener, err := s.opener(ctx)
 	if err != nil {
@@ -261,7 +270,8 @@ func (i In) find(ctx context.Context, l *lease) (fumehood.Service, error) {
 
 type createInput struct {
 	Keyed
-	Provider string `query:"provider" doc:"must be the server's provider, or empty"`
+	Provider string  `query:"provider" doc:"must be the server's provider, or empty"`
+	Idle     float64 `query:"idle_ms" minimum:"0" doc:"milliseconds without a call and without a running command after which the server removes the sandbox; 0 means the server's --idle"`
 	Body     fumehood.Spec
 }
 
@@ -298,8 +308,16 @@ func (s *Server) registerSandboxes() {
 		if err := s.permitted(ctx, in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
+		idle, err := s.idleTime(api.Duration(in.Idle), in.Body.Keep)
+		if err != nil {
+			return nil, err
+		}
 		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*held, error) {
-			return s.create(ctx, l, in.Body)
+			h, err := s.create(ctx, l, in.Body)
+			if err == nil {
+				h.removeIdle(idle)
+			}
+			return h, err
 		})
 	}))
 	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, _ *Leased) (*output[sandboxes], error) {

@@ -60,6 +60,9 @@ type Limits struct {
 	Memory    int64 // bytes of a sandbox's memory limit; by default any
 	Body      int64 // bytes of a request's JSON; default 64 MiB
 	Upload    int64 // bytes of an uploaded file or archive; default 4 GiB
+	// Idle is how long a sandbox may have no call and no running command until it is removed, and the default of a client
+	// that names no time. By default it may stay unused. Kept sandboxes, sessions and evaluations are not concerned.
+	Idle time.Duration
 }
 
 func (l Limits) withDefaults() Limits {

@@ -11,7 +11,8 @@ from typing import Any
 
 from fumehood import _errors
 from fumehood._aio import running_io
-from fumehood._core import Core, Request
+from fumehood._calls import Request
+from fumehood._core import Core
 from fumehood._io import IO, Address, deadline_of, finish
 from tests.fake import Fake, Got, answer, failure
 
@@ -179,8 +180,8 @@ class TestLease(unittest.TestCase):
             core = Core(IO(), Address(path=fake.path))
             self.assertEqual(finish(core.lease()), "i-1")
             self.assertTrue(gone.wait(WAITS))
-            assert core._holder
-            finish(core._holder())
+            assert core._hold
+            finish(core._hold.stop())
             self.assertEqual(finish(core.lease()), "i-2")
             finish(core.close())
 

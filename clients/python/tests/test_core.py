@@ -11,7 +11,8 @@ from typing import Any
 
 from fumehood import _errors
 from fumehood._aio import running_io
-from fumehood._core import Core, Request, segment
+from fumehood._calls import Request, segment
+from fumehood._core import Core
 from fumehood._io import IO, Address, finish, parse_address
 from tests.fake import Cut, Fake, Got, answer, failure
 

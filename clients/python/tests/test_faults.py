@@ -78,7 +78,7 @@ class TestConnections(unittest.TestCase):
                     self.assertTrue(event.result.success)
         self.assertEqual(got, "".join(f"{n}\n" for n in range(1, ticks + 1)))
 
-    @mock.patch("fumehood._core.PATIENCE", 0.5)
+    @mock.patch("fumehood._calls.PATIENCE", 0.5)
     def test_server_killed(self) -> None:
         process = self.sb.start(["sleep", "100"])
         self.server.kill()

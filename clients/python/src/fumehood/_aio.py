@@ -76,6 +76,12 @@ class AsyncioIO(IO):
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def soon(self, work: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError:  # it is closed
+            work()
+
     def spawn(self, work: Work) -> Stop:
         task = self._run(work)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 from ._aio import running_io
-from ._core import Core, Place, Request
+from ._calls import Request
+from ._core import Core, Place
 from ._errors import ConfigError, UnavailableError, VersionError
 from ._files import content
 from ._io import IO, Address, deadline_of, parse_address, remaining
@@ -180,6 +181,7 @@ class AsyncClient:
         allow_unsafe: bool = False,
         keep: bool = False,
         ttl: float = 0,
+        idle: float = 0,
         images: Mapping[str, str] | None = None,
         progress: Callable[[Progress], None] | None = None,
         timeout: float | None = None,
@@ -188,7 +190,8 @@ class AsyncClient:
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
         name of a network. shm_size is the size of /dev/shm in bytes; 0 means 64 MiB. A sandbox with keep stays for ttl
-        seconds, also when the client is closed.
+        seconds, also when the client is closed. One with idle is removed when it has had no call and no running command
+        for that many seconds, so that none is forgotten; 0 means the server's own limit, by default none.
         images are those of prepare. With progress, they are prepared first. timeout limits the start.
         """
         deadline = deadline_of(timeout)
@@ -217,7 +220,8 @@ class AsyncClient:
             keep=keep,
             ttl_ms=millis(ttl),
         )
-        return AsyncSandbox(place, await place.run("sandboxes", spec, deadline))
+        request = place.request("POST", "sandboxes", spec, idle_ms=millis(idle) or None)
+        return AsyncSandbox(place, await place.core.keyed(request, deadline), started=True)
 
     async def prepare(
         self,

@@ -1,347 +1,95 @@
-"""Calls of the server: connections that are used again, repeats that never run anything twice, the lease.
-
-Everything here is a coroutine over an IO, see _io: written once for blocking code, asyncio and trio.
-"""
+"""The client's core: calls that run once, and the lease that holds what they start."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import json
 import logging
 import secrets
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from . import _errors as errors
-from . import _http
-from ._files import Target, writing
-from ._io import IO, Address, Connection, Stop
+from ._calls import PAUSE, Answer, Calls, Request, Value, encode, segment
+from ._io import IO, Address
 from ._launch import Server, forks
-from ._types import JSON, plain
-from ._version import __version__
+from ._types import JSON
 
 log = logging.getLogger("fumehood")
 
-MAX_ANSWER = 192 << 20  # bytes of an answer that is held in memory
-MAX_LINE = 64 << 20  # bytes of a line of a stream
-MAX_ERROR = 1 << 20  # bytes of an error's body
-IDLE = 64  # connections that are kept open without a use
-PATIENCE = 5.0  # seconds for which a lost call is repeated: as long as a lease outlives its connection
-PAUSE = 0.1  # seconds between repeats, of which the first comes at once
 CANCEL = 5.0  # seconds that the cancellation of a call may take
-ACKNOWLEDGED = 32  # keys that one request acknowledges
-
-Value = str | int | bool | None
 
 
-@dataclass
-class Request:
-    """A request as plain data."""
+class Hold:
+    """Holds a lease by an open connection, until it is told to end or the lease is gone.
 
-    method: str
-    path: str
-    query: Mapping[str, Value] = field(default_factory=dict)  # values that are None, False or "" are left out
-    body: bytes | None = None
-    pieces: Iterator[bytes] | None = None  # instead of body; such a request is sent once
-    length: int = -1  # bytes of pieces; -1 if unknown
-    content: str = "application/json"
-    lease: str = ""
-    key: str = ""  # the server runs requests with the same key once
-    repeat: bool = False  # may be sent again without a key, as a GET may
+    It runs in the background, and refers to nothing of the client: one that is dropped can be collected.
+    """
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether the request may be sent again if its connection breaks."""
-        return bool(self.key or self.repeat or self.method == "GET") and self.pieces is None
+    def __init__(self, calls: Calls, lease: str) -> None:
+        self.lease = lease  # "" when it is gone, or to end
+        self._calls = calls
+        self._answer: Answer | None = None
+        self.stop = calls.io.spawn(self._run)
 
-    @property
-    def target(self) -> str:
-        """The path with the query."""
-        query = [(k, v) for k, v in self.query.items() if not (v is None or v is False or v == "")]
-        text = "&".join([f"{k}={'true' if v is True else _quoted(str(v))}" for k, v in query])
-        return f"{self.path}?{text}" if text else self.path
+    async def _run(self) -> None:
+        lease = self.lease
+        while self.lease:
+            try:
+                self._answer = await self._calls.open(Request("GET", f"/v1/leases/{segment(lease)}/hold"))
+                while self.lease and await self._answer.read():
+                    pass
+            except (errors.ConnectionLostError, errors.ProtocolError) as e:
+                log.debug("holding the lease: %s", e)
+            except errors.FumehoodError as e:
+                if self.lease:
+                    log.warning("the lease is gone, and with it its sandboxes: %s", e)
+                    self.lease = ""  # the next sandbox opens another
+            if self.lease:
+                await self._calls.io.sleep(PAUSE)
+        self.release()
+        self._calls.close_idle()
 
-
-_quoted = functools.lru_cache(1024)(functools.partial(quote, safe="", errors="surrogateescape"))
-
-
-def segment(name: str) -> str:
-    """Return a name as one segment of a path, which it cannot leave."""
-    if name in ("", ".", ".."):
-        raise errors.ConfigError(f"name: invalid: {name!r}")
-    return _quoted(name)
-
-
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=plain)
+    def release(self) -> None:
+        """Close the connection."""
+        self.lease = ""
+        if self._answer is not None:
+            self._answer.close()
 
 
-def encode(body: JSON) -> bytes:
-    """Encode the body of a request."""
-    try:
-        return _encoder.encode(body).encode()
-    except UnicodeEncodeError:
-        raise errors.ConfigError("request: a text has a lone surrogate, which JSON cannot hold") from None
-
-
-def decode(data: bytes) -> JSON:
-    """Decode the body of an answer, or a line of it: a JSON object."""
-    try:
-        found = json.loads(data.decode())
-    except (ValueError, RecursionError) as e:
-        raise errors.ProtocolError("answer: invalid JSON") from e
-    if not isinstance(found, dict):
-        raise errors.ProtocolError("answer: not the JSON object that was expected")
-    return found
-
-
-def _start(common: tuple[tuple[str, str], ...], method: str, target: str, content: str, lease: str) -> str:
-    """Return the beginning of a request's head: what all requests of a kind have in common."""
-    fields = [*common]
-    if content:
-        fields.append(("Content-Type", content))
-    if lease:
-        fields.append(("Fumehood-Lease", lease))
-    return _http.start(method, target, fields)
-
-
-class Answer:
-    """An answer whose body is still arriving."""
-
-    def __init__(self, core: Core, connection: Connection, status: int) -> None:
-        self._core = core
-        self._connection: Connection | None = connection
-        self._left = b""  # the part of a line that has arrived
-        self.status = status
-
-    async def read(self) -> bytes:
-        """Return the next bytes of the body, or none at its end."""
-        connection = self._connection
-        if connection is None:
-            return b""
-        try:
-            piece = await connection.read()
-        except BaseException:
-            self.close()
-            raise
-        if connection.finished:
-            self._connection = None
-            self._core.give(connection)
-        return piece
-
-    async def all(self, limit: int = MAX_ANSWER) -> bytes:
-        """Return the whole body."""
-        pieces: list[bytes] = []
-        size = 0
-        while piece := await self.read():
-            pieces.append(piece)
-            size += len(piece)
-            if size > limit:
-                self.close()
-                raise errors.TooLargeError(f"answer: more than {limit} bytes")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def line(self) -> bytes:
-        """Return the next line of the body with its end, or none at the body's end."""
-        pieces = [self._left]
-        while b"\n" not in pieces[-1]:
-            piece = await self.read()
-            if not piece:
-                if any(pieces):
-                    raise errors.ConnectionLostError("stream: it ends within a line")
-                return b""
-            pieces.append(piece)
-            if sum(map(len, pieces)) > MAX_LINE:
-                self.close()
-                raise errors.ProtocolError("stream: a line is too long")
-        line, _, self._left = b"".join(pieces).partition(b"\n")
-        return line + b"\n"
-
-    def close(self) -> None:
-        """Close the connection if the body has not been read to its end."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-
-class Core:
-    """The calls of one client. It may be used by many threads, or by the tasks of one event loop."""
+class Core(Calls):
+    """What one client does. It may be used by many threads, or by the tasks of one event loop."""
 
     def __init__(self, io: IO, address: Address, token: str = "", server: Server | None = None) -> None:
-        self.io = io
-        self.address = address
-        self.server = server
-        self._forks = forks.count
-        self._idle: deque[Connection] = deque()
-        self._received: deque[str] = deque()  # keys whose answers have arrived
-        common = [("Host", address.authority), ("User-Agent", f"fumehood-python/{__version__}")]
-        if token:
-            common.append(("Authorization", f"Bearer {token}"))
-        self._start = functools.lru_cache(64)(functools.partial(_start, tuple(common)))
         self._keys, self._counter = secrets.token_hex(8), itertools.count(1)
         self._opening = threading.Lock()
-        self._lease = ""
-        self._holder: Stop | None = None
-        self._holding: Answer | None = None
-        self._closed = False
+        self._hold: Hold | None = None
+        self.unclosed: set[str] = set()  # paths of sandboxes and sessions that were started and not closed
+        super().__init__(io, address, token, server)
 
-    # Connections
+    @property
+    def usable(self) -> bool:
+        """Whether the client is open, and of this process."""
+        return not self._closed and self._forks == forks.count
 
-    async def _take(self, request: Request, deadline: float | None) -> Connection:
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:  # other threads take connections as well
-                break
-            if request.repeatable or not connection.stale():
-                return connection
-            connection.close()
-        return await self.io.connect(self.address, deadline)
+    def __del__(self) -> None:
+        if not self.usable:
+            return
+        self._closed = True
+        message = f"unclosed client of {self.address}: its sandboxes are removed"
+        warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+        if self.server is not None:
+            self.server.abandon()
+        self.io.soon(self._release)
 
-    def _close_idle(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self._idle.pop().close()
-
-    def give(self, connection: Connection) -> None:
-        """Take back a connection whose answer has been read."""
-        if connection.reusable and not self._closed and len(self._idle) < IDLE:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
-    def check(self) -> None:
-        """Fail if the client cannot be used."""
-        if self._forks != forks.count:
-            raise errors.ForkError("client: used after fork", hint="create a client in the child process")
-        if self._closed:
-            raise errors.UnavailableError("client: closed")
-
-    # Calls
-
-    async def open(self, request: Request, deadline: float | None = None) -> Answer:
-        """Send a request and return its answer, of which the body can be read. An answer of failure is raised."""
-        return (await self._repeat(request, deadline, whole=False))[0]
-
-    async def call(self, request: Request, deadline: float | None = None) -> bytes:
-        """Send a request and return the body of its answer."""
-        _, body = await self._repeat(request, deadline, whole=True)
-        if request.key:
-            self._received.append(request.key)
-        return body
-
-    async def _repeat(self, request: Request, deadline: float | None, whole: bool) -> tuple[Answer, bytes]:
-        """Send a request, and again if the connection breaks and it may be repeated."""
-        self.check()
-        failing = 0.0  # when the failures began
-        while True:
-            began = time.monotonic()
-            try:
-                answer = await self._once(request, deadline)
-                return answer, await answer.all() if whole else b""
-            except errors.ConnectionLostError as e:
-                now = time.monotonic()
-                pause = PAUSE if failing and now - began < PATIENCE else 0.0
-                failing = failing if pause else now
-                if self.server is not None and self.server.ended:
-                    raise errors.UnavailableError(f"server: it has ended: {self.server.last_words()}") from e
-                self._close_idle()  # they broke as well, if the server was restarted
-                if not request.repeatable or now - failing > PATIENCE:
-                    raise
-                await self.io.sleep(pause)
-                log.debug("repeating %s %s: %s", request.method, request.path, e)
-
-    async def json(self, request: Request, deadline: float | None = None) -> JSON:
-        """Send a request and return the JSON object of its answer."""
-        return decode(await self.call(request, deadline))
-
-    async def save(self, request: Request, target: Target) -> None:
-        """Send a request and write the body of its answer to a target."""
-        with contextlib.closing(await self.open(request)) as answer, writing(target) as file:
-            while piece := await answer.read():
-                await self.io.thread(functools.partial(file.write, piece))
-
-    async def _once(self, request: Request, deadline: float | None) -> Answer:
-        fields = []
-        length = None if request.method in ("GET", "HEAD") else 0
-        content = ""
-        if request.body is not None or request.pieces is not None:
-            length = len(request.body) if request.body is not None else request.length
-            content = request.content
-        received: list[str] = []
-        if request.lease:
-            with contextlib.suppress(IndexError):  # other threads take keys as well
-                while self._received and len(received) < ACKNOWLEDGED:
-                    received.append(self._received.popleft())
-        if request.key:
-            fields.append(("Idempotency-Key", request.key))
-        if received:
-            fields.append(("Idempotency-Received", ",".join(received)))
-        try:
-            head = _http.head(self._start(request.method, request.target, content, request.lease), fields, length)
-        except ValueError as e:
-            self._received.extend(received)
-            raise errors.ConfigError(f"request: {e}") from None
-        connection = await self._take(request, deadline)
-        try:
-            answer = await self._send(connection, request, head, deadline)
-        except BaseException:
-            connection.close()
-            self._received.extend(received)
-            raise
-        if answer.status >= 300:
-            raise await self._failure(answer)
-        return answer
-
-    async def _send(self, connection: Connection, request: Request, head: bytes, deadline: float | None) -> Answer:
-        connection.begin(request.method, deadline)
-        broken: errors.ConnectionLostError | None = None
-        body = request.body or b""
-        try:
-            if len(body) > _http.READ:
-                await connection.send(head, deadline)
-                await connection.send(body, deadline)
-            else:
-                await connection.send(head + body, deadline)
-            if request.pieces is not None:
-                await self._send_pieces(connection, request.pieces, request.length, deadline)
-        except errors.ConnectionLostError as e:
-            broken = e  # the server may have refused the body, and said so
-        try:
-            return Answer(self, connection, await connection.head(keep=broken is None))
-        except errors.ConnectionLostError as e:
-            raise broken or e from e
-
-    async def _send_pieces(
-        self, connection: Connection, pieces: Iterator[bytes], length: int, deadline: float | None
-    ) -> None:
-        sent = 0
-        while piece := await self.io.thread(lambda: next(pieces, b"")):
-            sent += len(piece)
-            if 0 <= length < sent:
-                break
-            await connection.send(_http.chunk(piece) if length < 0 else piece, deadline)
-        if length < 0:
-            await connection.send(_http.LAST_CHUNK, deadline)
-        elif sent != length:
-            raise errors.ConfigError(f"upload: the source has another size than the {length} bytes that it should have")
-
-    async def _failure(self, answer: Answer) -> errors.FumehoodError:
-        """Return the error that an answer of failure describes."""
-        status = answer.status
-        try:
-            body = decode(await answer.all(MAX_ERROR))
-        except (errors.ProtocolError, errors.TooLargeError):
-            message = f"the server answered with status {status}, without an error"
-            return errors.InfrastructureError(message, status=status)
-        return errors.from_json(body.get("error", body), status)
-
-    # Keys and the lease
+    def _release(self) -> None:
+        """Close all connections, so that the server ends the lease."""
+        if self._hold is not None:
+            self._hold.release()
+        self.close_idle()
 
     async def keyed(self, request: Request, deadline: float | None = None) -> JSON:
         """Send a request that runs once, however often it is sent. If the caller gives up, it is canceled."""
@@ -369,6 +117,10 @@ class Core:
         except errors.FumehoodError as e:
             log.debug("canceling %s %s: %s", request.method, request.path, e)
 
+    @property
+    def _lease(self) -> str:
+        return self._hold.lease if self._hold is not None else ""
+
     async def lease(self, deadline: float | None = None) -> str:
         """Return the lease under which sandboxes are created and commands run. The first call opens it."""
         lease = self._lease  # another thread may change it
@@ -380,25 +132,8 @@ class Core:
                 return lease
             self.check()
             opened = str((await self.json(Request("POST", "/v1/leases", body=b"{}", repeat=True), deadline)).get("id"))
-            self._lease = opened
-            self._holder = self.io.spawn(lambda: self._hold(opened))
+            self._hold = Hold(Calls(self.io, self.address, self._token, self.server), opened)
             return opened
-
-    async def _hold(self, lease: str) -> None:
-        """Hold the lease by an open connection until the client is closed or the lease is gone."""
-        while self._lease == lease:
-            try:
-                self._holding = await self.open(Request("GET", f"/v1/leases/{segment(lease)}/hold"))
-                while await self._holding.read():
-                    pass
-            except (errors.ConnectionLostError, errors.ProtocolError) as e:
-                log.debug("holding the lease: %s", e)
-            except errors.FumehoodError as e:
-                if self._lease == lease:
-                    log.warning("the lease is gone, and with it its sandboxes: %s", e)
-                    self._lease = ""  # the next sandbox opens another
-                return
-            await self.io.sleep(PAUSE)
 
     async def close(self) -> None:
         """End the lease, which removes its sandboxes, close the connections, and stop a server of our own."""
@@ -407,7 +142,9 @@ class Core:
         if self._forks != forks.count:
             self._closed = True
             return
-        lease, self._lease = self._lease, ""
+        lease = self._lease
+        if self._hold is not None:
+            self._hold.lease = ""
         try:
             if lease:
                 await self.call(Request("DELETE", f"/v1/leases/{segment(lease)}"))  # it ends by itself otherwise
@@ -418,11 +155,9 @@ class Core:
             await self.io.shielded(self._stop)
 
     async def _stop(self) -> None:
-        if self._holding is not None:
-            self._holding.close()
-        if self._holder is not None:
-            await self._holder()
-        self._close_idle()
+        self._release()
+        if self._hold is not None:
+            await self._hold.stop()
         await self.io.sleep(0)  # an event loop closes connections in its next round
         if self.server is not None:
             await self.io.thread(self.server.stop)
@@ -461,7 +196,17 @@ class Place:
         """Send a POST that runs once, and return the JSON object of its answer."""
         return await self.core.keyed(self.request("POST", what, body), deadline)
 
+    def warn(self, what: str) -> None:
+        """Warn about a handle that is dropped, if what was started here is still open and outlives it.
+
+        The warning does not refer to the handle, whose client could not end while the warning is kept.
+        """
+        if self.path in self.core.unclosed and self.core.usable:
+            message = f"unclosed {what}: it stays until its client is closed"
+            warnings.warn(message, ResourceWarning, stacklevel=3)
+
     async def remove(self, **query: Value) -> None:
         """Remove what is here, if it still is."""
         with contextlib.suppress(errors.UnavailableError, errors.StaleError):
             await self.core.call(self.request("DELETE", **query))
+        self.core.unclosed.discard(self.path)

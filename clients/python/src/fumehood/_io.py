@@ -106,6 +106,8 @@ def expired() -> RequestTimeoutError:
 class Connection(Reader):
     """A connection to the server. Its socket never blocks; its IO waits for it."""
 
+    _closed = True  # until it has been made
+
     def __init__(self, io: IO, sock: socket.socket) -> None:
         super().__init__()
         self._io = io
@@ -186,6 +188,10 @@ class Connection(Reader):
             self._sock.shutdown(socket.SHUT_RDWR)
         if not self._waiting:  # else the call that waits closes it
             self._end()
+
+    def __del__(self) -> None:
+        if not self._closed:  # it was dropped with an answer that was not read to its end
+            self._io.soon(self.close)
 
     def _end(self) -> None:
         self._io.forget(self._sock)
@@ -275,6 +281,10 @@ class IO:
                 thread.join(1)
 
         return stop
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Call a function that does not wait, in the event loop if it runs. Finalizers are called in any thread."""
+        work()
 
     async def shielded(self, work: Work) -> None:
         """Run work to its end even if the caller is canceled."""

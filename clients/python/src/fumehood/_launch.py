@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -93,6 +94,8 @@ def _installed() -> list[Path]:
 class Server:
     """A server that this process has started. It ends, with all that it started, when its standard input closes."""
 
+    _forks = -1  # until it has been started
+
     def __init__(self, binary: str, arguments: Sequence[str] = (), env: Env = None, timeout: float = START) -> None:
         wanted = server_log.getEffectiveLevel()
         level = "debug" if wanted <= logging.DEBUG else "info" if wanted <= logging.INFO else "warn"
@@ -112,11 +115,11 @@ class Server:
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin: IO[bytes] = self._process.stdin
         self._lines: deque[str] = deque(maxlen=20)
-        relay = (self._process.stderr, self._lines)
+        relay = (self._process, self._process.stderr, self._lines)
         self._reader = threading.Thread(target=_relay, args=relay, name="fumehood-log", daemon=True)
         self._reader.start()
         forks.hold(self._stdin)
-        weakref.finalize(self, self._stdin.close)  # subprocess keeps a program that runs, with its pipes
+        self._forks = forks.count
         try:
             self.hello = self._read_hello(self._process.stdout, timeout)
         except BaseException:
@@ -154,10 +157,19 @@ class Server:
         """Whether the server has ended."""
         return self._process.poll() is not None
 
-    def stop(self, timeout: float = STOP) -> None:
-        """Close the server's standard input and wait until it has removed what it started."""
+    def __del__(self) -> None:
+        if self._forks == forks.count and not self._stdin.closed:
+            warnings.warn(f"unclosed server, process {self._process.pid}", ResourceWarning, stacklevel=2, source=self)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the server's standard input without waiting for its end."""
         with contextlib.suppress(OSError):
             self._stdin.close()
+
+    def stop(self, timeout: float = STOP) -> None:
+        """Close the server's standard input and wait until it has removed what it started."""
+        self.abandon()
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -167,8 +179,8 @@ class Server:
         self._reader.join(1)
 
 
-def _relay(stream: IO[bytes], lines: deque[str]) -> None:
-    """Log what the server logs, as lines of JSON, and whatever else it writes."""
+def _relay(process: subprocess.Popen[bytes], stream: IO[bytes], lines: deque[str]) -> None:
+    """Log what the server logs, as lines of JSON, and whatever else it writes, and reap the server."""
     with stream:
         while line := stream.readline(_MAX_LINE):
             text, level = line.decode("utf-8", "replace").rstrip(), logging.WARNING
@@ -181,3 +193,4 @@ def _relay(stream: IO[bytes], lines: deque[str]) -> None:
                     text = " ".join([str(message), *(f"{name}={value}" for name, value in record.items())])
             lines.append(text)
             server_log.log(level, "%s", text)
+    process.wait()

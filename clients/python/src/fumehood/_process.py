@@ -5,10 +5,12 @@ from __future__ import annotations
 import abc
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ._core import PATIENCE, Answer, Core, Place, Request, decode
+from ._calls import PATIENCE, Answer, Request, decode
+from ._core import Core, Place
 from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
 from ._files import content
 from ._io import deadline_of
@@ -194,9 +196,16 @@ class AsyncEvents(Lines[Event]):
 class AsyncStream(AsyncEvents):
     """Runs a command and iterates over its events. Leaving it early kills the command."""
 
+    _started: AsyncProcess | None = None
+
     def __init__(self, starting: Callable[[], Coroutine[Any, Any, AsyncProcess]]) -> None:
         self._starting = starting
-        self._started: AsyncProcess | None = None
+
+    def __del__(self) -> None:
+        process = self._started
+        if process is not None and not self._ended and process._core.usable:
+            message = f"unclosed stream of command {process.id}: it runs on"
+            warnings.warn(message, ResourceWarning, stacklevel=2)
 
     async def fetch(self) -> JSON | None:
         """Return the next line. The first call starts the command."""

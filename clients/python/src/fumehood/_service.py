@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from ._core import Place, Request, decode
+from ._calls import Request, decode
+from ._core import Place
 from ._errors import ConfigError
 from ._files import Content, Source, Target, content, read_all, reading
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
@@ -252,13 +253,26 @@ class AsyncService:
 class AsyncSandbox(AsyncService):
     """A sandbox, and its default service. As a context manager it is removed at the end, unless it is kept."""
 
-    def __init__(self, place: Place, found: JSON) -> None:
+    _started = False  # by this client, with this object as its first handle
+
+    def __init__(self, place: Place, found: JSON, started: bool = False) -> None:
         info = SandboxInfo.parse(found)
         super().__init__(
             place.below("sandboxes", info.id), info.services[0] if info.services else ServiceInfo("default")
         )
         self.info = info
         self.name = info.name
+        if started and not info.kept:
+            self._started = True
+            self._core.unclosed.add(self._sandbox.path)
+
+    def __del__(self) -> None:
+        if self._started:
+            self._sandbox.warn(f"sandbox {self.name}")
+
+    def disown(self) -> None:
+        """Leave the sandbox to its client, so that no warning comes when nobody refers to this object any longer."""
+        self._started = False
 
     async def __aenter__(self) -> AsyncSandbox:
         return self

@@ -149,6 +149,7 @@ class Sandbox(Service):
 
     __exit__ = blocking(AsyncSandbox.__aexit__)
     service = direct(AsyncSandbox.service, Service)
+    disown = direct(AsyncSandbox.disown, lambda nothing: nothing)
     close = blocking(AsyncSandbox.close)
     renew = blocking(AsyncSandbox.renew)
     logs = blocking(AsyncSandbox.logs)

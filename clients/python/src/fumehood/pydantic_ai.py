@@ -69,6 +69,7 @@ class FumehoodWorkspaceBackend:
             with anyio.CancelScope(shield=True):
                 try:
                     self._sandbox = await self.client.start(**options)
+                    self._sandbox.disown()  # the next run continues in it
                     self.ref = WorkspaceRef(provider=PROVIDER, id=self._sandbox.info.name)
                 except (FumehoodError, TypeError) as e:
                     failed.append(e)

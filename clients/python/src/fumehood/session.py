@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ._core import CANCEL, Place, decode
+from ._calls import decode
+from ._core import CANCEL, Place
 from ._errors import FumehoodError
 from ._files import Target, content
 from ._process import Lines
@@ -209,6 +210,10 @@ class AsyncSession:
         self._at = at
         self.id = str(opened.get("id"))
         self.workspace = str(opened.get("workspace"))  # path of the copy on the server's machine
+        at.core.unclosed.add(at.path)
+
+    def __del__(self) -> None:
+        self._at.warn(f"session {self.id}")
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.id}>"

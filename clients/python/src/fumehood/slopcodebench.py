@@ -83,10 +83,10 @@ def register(*, replace: bool = False, limits: _Limits | None = None, allow_unsa
 
 def close() -> None:
     """End the servers of this process, with all containers. The end of the process does the same."""
-    _free.clear()
     for unsafe in (False, True):
         if client := _clients.pop((os.getpid(), unsafe), None):
             client.close()
+    _free.clear()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
+)
+
+// start starts a sandbox with a query, and returns its path.
+func (c *served) start(query string) string {
+	c.t.Helper()
+	var sb api.Sandbox
+	c.ok("POST", "/v1/sandboxes?"+query, fumehood.Spec{}, &sb)
+	return "/v1/sandboxes/" + sb.ID
+}
+
+// idled reports whether the server has removed a sandbox, and checks the error of calls about it.
+func (c *served) idled(box string, hints ...string) bool {
+	c.t.Helper()
+	if len(c.left()) > 0 {
+		return false
+	}
+	status, body := c.answer("POST", box+"/run", sh("true"))
+	var failed struct{ Error api.Error }
+	if err := json.Unmarshal(body, &failed); err != nil || status != http.StatusNotFound || failed.Error.Code != fumehood.CodeUnavailable {
+		c.t.Errorf("status %d: %s", status, body)
+	}
+	for _, part := range hints {
+		if !strings.Contains(failed.Error.Message+failed.Error.Hint, part) {
+			c.t.Errorf("no %q in %s", part, body)
+		}
+	}
+	return true
+}
+
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	box := c.start("idle_ms=300")
+	eventually(t, "it is removed", func() bool { return c.idled(box, "300ms", "idle") })
+}
+
+// Calls and running commands keep a sandbox, also commands whose client is gone.
+func TestIdle_used(t *testing.T) {
+	t.Parallel()
+	const idle, runs = 500 * time.Millisecond, 1500 * time.Millisecond
+	for name, use := range map[string]func(c *served, box string){
+		"run": func(c *served, box string) { c.ok("POST", box+"/run", sh("sleep 1.5"), nil) },
+		"started": func(c *served, box string) {
+			c.ok("POST", box+"/processes", sh("sleep 1.5"), nil)
+			time.Sleep(runs)
+		},
+		"detached": func(c *served, box string) {
+			cmd := sh("sleep 1.5")
+			cmd.Detach = true
+			c.ok("POST", box+"/processes", cmd, nil)
+			time.Sleep(runs)
+		},
+		"connection broke": func(c *served, box string) {
+			ctx, cancel := context.WithTimeout(c.t.Context(), 100*time.Millisecond)
+			defer cancel()
+			body := strings.NewReader(`{"args":["sleep","1.5"]}`)
+			req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+box+"/run", body)
+			if err != nil {
+				c.t.Error(err)
+				return
+			}
+			req.Header = http.Header{"Fumehood-Lease": {c.lease}, "Idempotency-Key": {c.lease + "-a"}, "Content-Type": {"application/json"}}
+			if resp, err := c.http.Do(req); err == nil {
+				resp.Body.Close()
+				c.t.Error("the request was not broken")
+			}
+			time.Sleep(runs)
+		},
+		"calls": func(c *served, box string) {
+			for range 15 {
+				c.ok("GET", box, nil, nil)
+				time.Sleep(runs / 15)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := serve(t, Options{})
+			box, began := c.start("idle_ms=500"), time.Now()
+			use(c, box)
+			if took := time.Since(began); took < idle {
+				t.Fatalf("it was used for %v only", took)
+			}
+			c.ok("GET", box, nil, nil) // it is still there
+			eventually(t, "it is removed", func() bool { return c.idled(box, "500ms") })
+		})
+	}
+}
+
+// The server's own time holds for sandboxes without one, and bounds theirs.
+func TestIdle_server(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{Limits: Limits{Idle: 300 * time.Millisecond}})
+	box := c.start("")
+	eventually(t, "it is removed", func() bool { return c.idled(box, "300ms", "--idle") })
+	c.fails(http.StatusTooManyRequests, fumehood.CodeLimit, "POST", "/v1/sandboxes?idle_ms=301", fumehood.Spec{})
+	c.fails(http.StatusUnprocessableEntity, fumehood.CodeConfig, "POST", "/v1/sandboxes?idle_ms=-1", fumehood.Spec{})
+}
+
+// A kept sandbox has a TTL instead.
+func TestIdle_kept(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{Permit: Permit{Kept: true}})
+	c.fails(http.StatusBadRequest, fumehood.CodeConfig, "POST", "/v1/sandboxes?idle_ms=1000", fumehood.Spec{Keep: true, TTL: time.Hour})
+}
+
+// A name is free again, and what its next sandbox does is its own.
+func TestIdle_sameName(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{})
+	spec := fumehood.Spec{Name: "idle-again"}
+	c.ok("POST", "/v1/sandboxes?idle_ms=200", spec, nil)
+	eventually(t, "it is removed", func() bool { return c.idled("/v1/sandboxes/idle-again", "200ms") })
+	c.ok("POST", "/v1/sandboxes", spec, nil)
+	c.ok("POST", "/v1/sandboxes/idle-again/run", sh("true"), nil)
+	c.ok("DELETE", "/v1/sandboxes/idle-again", nil, nil)
+	if _, body := c.answer("GET", "/v1/sandboxes/idle-again", nil); strings.Contains(string(body), "idle time") {
+		t.Errorf("got %s", body)
+	}
+}
