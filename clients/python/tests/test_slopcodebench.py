@@ -202,6 +202,38 @@ class TestRuntimes(unittest.TestCase):
         result = self.execute(spec(), "printf '\\303'; printf '\\251\\377'; kill -9 $$")
         self.assertEqual((result.exit_code, result.stdout), (137, "é\ufffd"))
 
+    def test_log(self) -> None:
+        with self.assertLogs("fumehood.slopcodebench", "DEBUG") as logs:
+            self.execute(spec(), "exit 3")
+            list(self.stream_of(spec()).stream("exit 4", {}, 30))
+            self.doCleanups()
+        events = [re.sub(r" (container|elapsed|user)=\S+| verbose=True", "", r.getMessage()) for r in logs.records]
+        image = f"image=slop-code:{NAME}"
+        want = [(3, "timeout=30"), (4, "timeout=30")]
+        self.assertEqual(
+            events,
+            [
+                event
+                for code, timeout in want
+                for event in (
+                    f"Started container {image}",
+                    f"Starting containerized execution command=exit {code} {timeout}",
+                    f"Containerized execution completed exit_code={code} timed_out=False",
+                    "Removed container",
+                )
+            ],
+        )
+
+    def test_missing_output(self) -> None:
+        with mock.patch.object(slopcodebench, "_KEPT", 1000):
+            result = self.execute(spec(), "seq 1000; seq 1000 >&2")
+            result_of_setup = self.execute(spec(setup={"commands": ["seq 1000"]}), "echo end")
+        for text in (result.stdout, result.stderr, result_of_setup.setup_stdout):
+            self.assertRegex(text, r"^\[\d+ bytes of output are missing: more than is kept\]\n\d+\n")
+        self.assertTrue(result.stdout.endswith("\n1000\n"))
+        self.assertTrue(result.stdout.startswith("[2893 bytes"))  # of 3893
+        self.assertEqual(result_of_setup.stdout, "end\n")
+
     def test_setup(self) -> None:
         setup = {
             "commands": ["V=kept; cd /tmp; echo s1"],

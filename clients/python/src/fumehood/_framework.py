@@ -1,4 +1,6 @@
-"""What the adapters of frameworks share: errors for a framework that is missing or has another interface."""
+"""What the adapters of frameworks share: errors for a framework that is missing or has another interface, and the
+note of output that is missing.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from inspect import signature
 from typing import Any
+
+from ._types import Output
 
 
 @contextlib.contextmanager
@@ -50,6 +54,17 @@ def _requirement(adapter: str, distribution: str) -> str:
             if re.fullmatch(rf"""\s*extra\s*==\s*["']{extra}["']\s*""", marker):
                 return requirement.strip()
     return distribution
+
+
+def missing(count: int, why: str = "more than is kept") -> str:
+    """Return the line that stands where bytes of output are missing: frameworks have no other place to say so."""
+    return f"\n[{count} bytes of output are missing: {why}]\n"
+
+
+def told(output: Output) -> bytes:
+    """Return output, with a line at its beginning if that was dropped."""
+    lost = output.total - len(output.data)
+    return missing(lost).lstrip().encode() + output.data if lost > 0 else output.data
 
 
 def expect(function: Callable[..., Any], parameters: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from . import Client, FumehoodError, Mount, Port, UnavailableError
-from ._framework import expect, importing
+from ._framework import expect, importing, told
 from .session import ExecuteOptions, Session, SessionChunk, SessionEnd, SessionResult, SpawnOptions
 
 _WITH = ["static_assets", "ports", "mounts", "env_vars", "setup_command"]
@@ -39,6 +39,7 @@ with importing("slopcodebench", "slop-code-bench", "it is at github.com/Sprocket
         register_exec_runtime,
         register_streaming_runtime,
     )
+    from slop_code.logging import get_logger
 
     expect(StreamingRuntime.spawn, ["environment", "working_dir", *_WITH, *_ONLY_KEYWORDS])
     expect(StreamingRuntime.stream, ["self", "command", "env", "timeout"])
@@ -50,8 +51,10 @@ __all__ = ["FumehoodEnvironmentSpec", "FumehoodExecRuntime", "FumehoodStreamingR
 # The server serves only this process, which may mount what its user may. The network is that of each environment.
 _FLAGS = ("--allow-host-path", "/", "--allow-egress", "--max-body", "1GiB")
 _LONGEST = 7200.0  # seconds of a streamed command that has no timeout
-_KEPT = 64 << 20  # bytes that execute keeps of each stream, of its end
+_KEPT = 64 << 20  # bytes that execute keeps of each stream, of its end; a line says how many are missing before
 _KILLED = -9  # the exit code of a command that this process has killed
+
+_log = get_logger(__name__)
 
 _Limits = Mapping[str, int | float | str]
 _limits: _Limits = {}
@@ -196,6 +199,20 @@ class _Container:
             raise
         self.killed = False
         self._sessions = [session]
+        self._say("Started container", image=options["image"], user=options["user"])
+
+    def _say(self, event: str, **about: Any) -> None:
+        """Log an event as SlopCodeBench's Docker runtimes do."""
+        _log.debug(event, container=self.runtime.id, **about, verbose=True)
+
+    def began(self, command: str, timeout: float | None) -> None:
+        """Log that a command starts."""
+        self._say("Starting containerized execution", command=command[:200], timeout=timeout)
+
+    def ended(self, result: RuntimeResult) -> None:
+        """Log how a command ended."""
+        about = {"exit_code": result.exit_code, "elapsed": result.elapsed, "timed_out": result.timed_out}
+        self._say("Containerized execution completed", **about)
 
     def remove(self) -> None:
         """Kill the command and remove the container."""
@@ -204,6 +221,7 @@ class _Container:
             session = self._sessions.pop()
             self.runtime.kill()
             self._free.append(session)
+            self._say("Removed container")
 
 
 class _Output:
@@ -294,6 +312,7 @@ class FumehoodStreamingRuntime(_Runtime, StreamingRuntime):
                 container = self._container = self._container or _Container(self._launch)
                 (script, outputs), started = self._launch.script(command), time.monotonic()
                 options = self._launch.options(env, timeout or _LONGEST, None, keep=-1)  # outputs keep it
+                container.began(command, timeout)
                 with container.runtime.stream(script, **options) as events:
                     for event in events:
                         if isinstance(event, SessionChunk) and (text := outputs[event.stream].take(event.data)):
@@ -301,6 +320,7 @@ class FumehoodStreamingRuntime(_Runtime, StreamingRuntime):
             assert isinstance(event, SessionEnd)  # otherwise there was an error
             result = _result(event.result, outputs, started, container.killed, late=-1)
             code = result.exit_code
+            container.ended(result)
             if event.result.outcome == "lost":
                 self.kill()
         except SolutionRuntimeError:
@@ -327,11 +347,13 @@ class FumehoodExecRuntime(_Runtime, ExecRuntime):
         options = self._launch.options(env, limit, stdin, keep=_KEPT)
         with _reporting():
             container = self._container = _Container(self._launch)
+            container.began(self._command, timeout)
             try:
                 ended = container.runtime.execute(script, **options)
-                outputs["stdout"].take(ended.stdout.data)
-                outputs["stderr"].take(ended.stderr.data)
+                outputs["stdout"].take(told(ended.stdout))
+                outputs["stderr"].take(told(ended.stderr))
                 result = _result(ended, outputs, started, container.killed, late=_KILLED)
+                container.ended(result)
             finally:
                 self.kill()
         self._exit_code = result.exit_code

@@ -28,7 +28,7 @@ from harbor.trial.trial import Trial
 import tests  # noqa: F401
 from fumehood import FileInfo, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
-from fumehood.harbor._clients import _loops
+from fumehood.harbor._clients import _loops, acquire, release
 from fumehood.harbor._files import download_dir
 from tests.real import IMAGE, PROVIDER, native_sandboxes
 
@@ -270,7 +270,8 @@ def test_exec(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         r = await env.exec("head -c 11000000 /dev/zero | tr '\\0' x; echo end")
         assert r.stdout
         assert r.stdout.endswith("xend\n")
-        assert len(r.stdout) == 10 << 20
+        assert r.stdout.startswith("[514244 bytes of output are missing: more than is kept]\nxxx")
+        assert len(r.stdout.partition("\n")[2]) == 10 << 20
         assert "stdout of a command: only the last 10485760 bytes are kept" in caplog.text
         r = await env.exec("true")
         assert (r.stdout, r.stderr, r.return_code) == (None, None, 0)
@@ -316,6 +317,8 @@ def test_exec(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
             r = await running
             assert (r.stdout, r.stderr) == ("one\n", "é\n")
             assert seen == [("stdout", "one\n"), ("stderr", "é\n")]
+            await env.exec("printf 'a\\303'")
+            assert "".join(text for _, text in seen[2:]) == "a\ufffd"  # also a character that was not completed
             with pytest.raises(RuntimeError, match="Command timed out after 1 seconds"):
                 await env.exec("setsid sleep 79 & sleep 79", timeout_sec=1)
         assert "sleep 79" not in (await env.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout
@@ -653,6 +656,23 @@ def test_examples(tmp_path: Path) -> None:
         check=False,
     )
     assert "Mean: 1.000" in found.stdout, found.stdout + found.stderr
+
+
+def test_loop_ended() -> None:
+    """An environment whose event loop ended without a stop ends its server when the next one starts."""
+
+    async def forgotten() -> None:
+        await acquire(False).connect()
+
+    async def run() -> None:
+        with pytest.warns(ResourceWarning, match="unclosed client"):
+            acquire(False)
+        assert [loop.is_closed() for loop in _loops] == [False]
+        await release(False)
+
+    asyncio.run(forgotten())
+    assert [loop.is_closed() for loop in _loops] == [True]
+    asyncio.run(run())
 
 
 def test_preflight(monkeypatch: pytest.MonkeyPatch) -> None:

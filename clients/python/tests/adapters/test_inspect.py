@@ -136,6 +136,21 @@ async def test_exec_large_output(anyio_backend: str) -> None:
 
 
 @pytest.mark.anyio
+async def test_exec_limit(anyio_backend: str) -> None:
+    """A stream above inspect's limit is its error, with the end of the output: nothing is dropped without a word."""
+    async with started(PLAIN) as e:
+        whole = await e["default"].exec(["sh", "-c", "yes | head -c 10485760"])
+        assert len(whole.stdout) == 10 << 20
+        for stream in ("1", "2"):
+            command = f"yes | head -c 10485762 >&{stream}"
+            with pytest.raises(OutputLimitExceededError, match="10 MiB") as caught:
+                await e["default"].exec(["sh", "-c", command])
+            assert caught.value.truncated_output == "y\n" * (5 << 20)
+        with pytest.raises(OutputLimitExceededError, match="10 MiB"):  # three bytes of text for each
+            await e["default"].exec(["sh", "-c", "head -c 6000000 /dev/zero | tr '\\0' '\\377'"])
+
+
+@pytest.mark.anyio
 @BACKENDS
 async def test_exec_remote_late() -> None:
     async with started(PLAIN) as all_of_it:

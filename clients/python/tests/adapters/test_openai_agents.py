@@ -249,6 +249,32 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         assert not await session.running()
 
 
+async def test_flood(client: FumehoodSandboxClient) -> None:
+    """Output that is not kept is counted where it is missing."""
+    async with started(client) as session:
+        result = await session.exec("head -c 11000000 /dev/zero | tr '\\0' x")
+        note, _, kept = result.stdout.partition(b"\n")
+        assert note == b"[514240 bytes of output are missing: more than is kept]"
+        assert (len(kept), kept.strip(b"x")) == (10 << 20, b"")
+        flood = "head -c 30000000 /dev/zero | tr '\\0' x; echo; while [ ! -e go ]; do sleep 0.02; done; echo end"
+        update = await session.pty_exec_start("sh", "-c", flood, shell=False, yield_time_s=5)
+        text = update.output
+        while b"missing" not in text:
+            assert update.process_id
+            update = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=5)
+            text += update.output
+        assert update.process_id
+        await session.exec("touch go")
+        while update.exit_code is None:
+            update = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=5)
+            text += update.output
+        missing = sum(map(int, re.findall(rb"\[(\d+) bytes of output are missing: the agent read too late\]", text)))
+        notes = text.count(b"bytes of output are missing")
+        assert len(text) + missing == 30_000_000 + len("\nend\n") + sum(map(len, re.findall(rb"\n\[.*?\]\n", text)))
+        assert notes
+        assert text.endswith(b"end\n")
+
+
 async def test_files(client: FumehoodSandboxClient) -> None:
     async with started(client, Manifest(users=[User(name="ann")])) as session:
         data = bytes(range(256)) * 5000

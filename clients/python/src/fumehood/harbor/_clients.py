@@ -21,11 +21,15 @@ class _Shared:
     users: int = 0
 
 
+# Clients refer to their loop, so that of a loop that ended without a release stays until the next acquire.
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, _Shared]] = WeakKeyDictionary()
 
 
 def acquire(allow_unsafe: bool) -> AsyncClient:
     """Return a client of the running event loop. It starts its server when it is first used. See release."""
+    for loop in list(_loops):
+        if loop.is_closed():
+            _loops.pop(loop, None)  # its servers end
     clients = _loops.setdefault(asyncio.get_running_loop(), {})
     if allow_unsafe not in clients:
         flags = ["--allow-unsafe"] if allow_unsafe else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 import tempfile
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
+from .._framework import missing, told
 from . import _files
 from ._clients import acquire, release
 from ._project import FumehoodOptions, check_offline, explain, write
@@ -257,20 +257,18 @@ class FumehoodEnvironment(BaseEnvironment):
         for stream, output in (("stdout", result.stdout), ("stderr", result.stderr)):
             if output.truncated:
                 self.logger.warning("%s of a command: only the last %d bytes are kept", stream, len(output.data))
-        stdout, stderr = result.stdout.text, result.stderr.text
+        stdout, stderr = (told(each).decode("utf-8", "replace") for each in (result.stdout, result.stderr))
         return ExecResult(stdout=stdout or None, stderr=stderr or None, return_code=result.exit_code)
 
     async def _run(self, service: AsyncService, args: list[str], options: dict[str, Any]) -> Result:
         """Run a command to its end. If there is a callback, it gets the output while the command runs."""
         if (callback := self._output_callback()) is None:
             return await service.run(args, **options)
-        decoder = codecs.getincrementaldecoder("utf-8")
-        decoders = {"stdout": decoder("replace"), "stderr": decoder("replace")}
         async with service.stream(args, **options) as events:
             async for event in events:
                 if not isinstance(event, Chunk):
                     result = event.result
-                elif text := decoders[event.stream].decode(event.data):
+                elif text := (missing(event.skipped) if event.skipped else "") + event.text:
                     await callback(text, event.stream)
         return result
 

@@ -65,10 +65,15 @@ def check_null(*texts: str) -> None:
         raise ValueError("embedded null byte")
 
 
-def limited(output: Output, limit: int) -> str:
-    """Return output as text of at most limit bytes, of which U+FFFD in the place of one invalid byte has three."""
+def limited(output: Output, limit: int) -> tuple[str, bool]:
+    """Return the end of output as text of at most limit bytes, and whether it is all of it.
+
+    U+FFFD in the place of one invalid byte has three bytes.
+    """
     data = output.text.encode()
-    return data[-limit:].decode("utf-8", "ignore") if len(data) > limit else output.text
+    if len(data) > limit:
+        return data[-limit:].decode("utf-8", "ignore"), False
+    return output.text, not output.truncated
 
 
 @sandboxenv(name="fumehood")
@@ -201,7 +206,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     ) -> ExecResult[str]:
         """Run a command to its end. One that timed out is not run again; concurrency needs no limit here.
 
-        Streams keep their end. If inspect's limit is above 64 MiB, more than that is an OutputLimitExceededError.
+        A stream that exceeds inspect's limit, or 64 MiB, is an OutputLimitExceededError with the end of the output.
         """
         if not cmd:
             return ExecResult(False, NOT_FOUND, "", "the command is empty")
@@ -233,16 +238,17 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
 
     def _result(self, result: Result, limit: int, timeout: float | None) -> ExecResult[str]:
         """Return how a command ended, or raise the error of one that timed out or was lost."""
-        stdout, stderr = limited(result.stdout, limit), limited(result.stderr, limit)
+        (stdout, all_out), (stderr, all_err) = limited(result.stdout, limit), limited(result.stderr, limit)
         if result.timed_out:
             error = TimeoutError(f"Command timed out after {timeout} seconds")
             error.truncated_output = stdout + stderr  # type: ignore[attr-defined]
             raise error
         if result.outcome == "lost":
             raise SandboxUnavailableError(f"the sandbox ended while the command ran: {result.reason}")
-        truncated = result.stdout.truncated or result.stderr.truncated
-        if truncated and SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE > MAX_OUTPUT:
-            raise OutputLimitExceededError("64 MiB", stdout + stderr)
+        if not (all_out and all_err):
+            ours = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE > MAX_OUTPUT
+            text = "64 MiB" if ours else SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR
+            raise OutputLimitExceededError(text, stdout + stderr)
         return ExecResult(result.success, result.exit_code, stdout, stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:

@@ -30,10 +30,11 @@ from pydantic import ConfigDict, Field
 
 import fumehood
 from fumehood import AsyncClient, AsyncSandbox
+from fumehood._framework import missing, told
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
 _MOUNTS = "openai_agents.mounts"  # a label
-_OUTPUT = 10 << 20  # bytes that wait for the agent; those after them are dropped
+_OUTPUT = 10 << 20  # bytes that wait for the agent; a line says how many after them were dropped
 _FILE, _ARCHIVE = 1 << 30, 4 << 30  # the most bytes of a file in memory, and of an archive that a server accepts
 
 # Copies a workspace without some of its paths, and without what an archive cannot hold: sockets, pipes and devices.
@@ -127,7 +128,7 @@ class Running:
 
     def __init__(self, process: fumehood.AsyncProcess, args: list[str], timeout: float | None, tty: bool) -> None:
         self.process, self.args, self.timeout, self.tty = process, args, timeout, tty
-        self.room, self._notify = _OUTPUT, asyncio.Event()
+        self.room, self._missing, self._notify = _OUTPUT, 0, asyncio.Event()
         self._chunks: deque[bytes] = deque()
         self.reader = asyncio.create_task(self._read())
         self.reader.add_done_callback(lambda _: self._notify.set())
@@ -137,11 +138,26 @@ class Running:
     async def _read(self) -> fumehood.Result:
         async with self.process.events() as events:
             async for event in events:
-                if isinstance(event, fumehood.Chunk) and self.room > 0:
-                    self.room -= len(event.data)
-                    self._chunks.append(event.data)
-                    self._notify.set()
+                if isinstance(event, fumehood.Chunk):
+                    self._add(event)
+        self.tell()
         return await self.process.wait()
+
+    def _add(self, chunk: fumehood.Chunk) -> None:
+        self._missing += chunk.skipped
+        if self.room <= 0:
+            self._missing += len(chunk.data)
+            return
+        self.tell()
+        self.room -= len(chunk.data)
+        self._chunks.append(chunk.data)
+        self._notify.set()
+
+    def tell(self) -> None:
+        """Tell the agent how much output is missing here, if any is."""
+        if self._missing:
+            self._chunks.append(missing(self._missing, "the agent read too late").encode())
+            self._missing = 0
 
     async def kill(self) -> None:
         """Kill the command with all its descendants."""
@@ -202,7 +218,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None, user: Who = None) -> ExecResult:
         args = [str(each) for each in command]
         result = await self._answered(args, self._as(user).run(args, timeout=timeout, cwd=self._cwd), timeout)
-        return ExecResult(stdout=result.stdout.data, stderr=result.stderr.data, exit_code=result.exit_code)
+        return ExecResult(stdout=told(result.stdout), stderr=told(result.stderr), exit_code=result.exit_code)
 
     async def _answered(self, args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
         """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
@@ -216,7 +232,10 @@ class FumehoodSandboxSession(BaseSandboxSession):
         except fumehood.FumehoodError as e:
             raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
         if isinstance(found, fumehood.Result) and found.timed_out:
-            printed = {"stdout": found.stdout.text, "stderr": found.stderr.text}
+            printed = {
+                "stdout": told(found.stdout).decode("utf-8", "replace"),
+                "stderr": told(found.stderr).decode("utf-8", "replace"),
+            }
             raise errors.ExecTimeoutError(command=args, timeout_s=timeout, context=printed)
         if isinstance(found, fumehood.Result) and found.outcome == "lost":
             raise errors.ExecTransportError(command=args, message=f"fumehood: the sandbox ended: {found.reason}")
@@ -265,6 +284,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
 
     async def _update(self, number: int, wait_ms: int, tokens: int | None) -> PtyExecUpdate:
         running = self._running[number] = self._running.pop(number)  # now the last one
+        running.tell()
         running.room = _OUTPUT
         output, count, ended = await running.collect(yield_time_ms=wait_ms, max_output_tokens=tokens)
         if not ended:
