@@ -197,7 +197,7 @@ class TestDropped(unittest.TestCase):
             asyncio.run(main())
 
     def test_idle(self) -> None:
-        with Client(arguments=LOCAL) as client:
+        with Client(arguments=[*LOCAL, "--allow-kept"]) as client:
             sandbox = client.start(idle=0.3)
             self.assertTrue(sandbox.run(["sleep", "0.6"]).success)
             self.assertTrue(wait_for(lambda: sandbox.name not in [each.name for each in client.sandboxes()]))
