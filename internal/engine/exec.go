@@ -323,9 +323,13 @@ func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
 	return exit, err
 }
 
+// attachFailed is the exit code that the Engine records for a command, running or not, when it cannot send output because
+// the connection was cut. A program may also exit with it.
+const attachFailed = 126
+
 // Ended waits until a command with a lost connection has ended, and returns its exit code. If the command still runs
-// after within, the code is -1. The error is set if the command's state is unknown or the container does not run any
-// more.
+// after within, or if the cut hides its exit code, the code is -1. The error is set if the command's state is unknown or
+// the container does not run any more.
 func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
 	late := time.After(within)
 	died := e.w.ExecDied(e.id)
@@ -339,6 +343,9 @@ func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
 			lives, err := e.c.lives(ctx, e.container)
 			if err == nil && !lives {
 				err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(lost.Reason)}
+			}
+			if info.ExitCode == attachFailed {
+				return -1, err
 			}
 			return info.ExitCode, err
 		}

@@ -19,7 +19,7 @@ func (g *guest) move(s *wire.Stream, req *wire.Move) {
 	case req.Listen:
 		_ = g.takeSocket(socket) // without it the host finds no confirmation
 	default:
-		_ = wire.NewConn(socket, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
+		g.serveHost(socket)
 	}
 }
 

@@ -4,11 +4,16 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood/internal/wire"
 )
+
+// restWithin bounds how long a relay whose host has gone waits for the guest to end the connection.
+const restWithin = time.Second
 
 // relay connects standard input and output to a resident guest's socket, until either side ends. It knows no secret,
 // and can run as any user.
@@ -23,11 +28,25 @@ func relay(name string, stdin, stdout, stderr *os.File) int {
 		return 1
 	}
 	socket := os.NewFile(uintptr(fd), "guest")
+	signal.Ignore(unix.SIGPIPE) // otherwise a write to standard output after the host's end would look like a kill
+	received, sent := make(chan struct{}), make(chan struct{})
 	go func() {
 		_, _ = io.Copy(socket, stdin) // the host ends the copy, with or without an error
 		_ = unix.Shutdown(int(socket.Fd()), unix.SHUT_WR)
+		close(sent)
 	}()
-	_, _ = io.Copy(stdout, socket) // the guest ends this one
+	go func() {
+		_, _ = io.Copy(stdout, socket) // the guest ends this one
+		close(received)
+	}()
+	select {
+	case <-received:
+	case <-sent:
+		select {
+		case <-received:
+		case <-time.After(restWithin): // nobody reads standard output
+		}
+	}
 	return 0
 }
 

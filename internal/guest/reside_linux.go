@@ -19,14 +19,14 @@ const (
 	backlog = 128
 )
 
-// reside makes this guest resident. It then ends only with its container, and serves every host that knows the
-// secret. It listens on an abstract socket. So the root file system need not be writable, and no process in the
+// reside makes this guest resident. It then ends only with its container, or if no host has been connected for some
+// time, and serves every host that knows the secret. It listens on an abstract socket. So the root file system need not be writable, and no process in the
 // container can replace the socket while the guest lives.
 func (g *guest) reside(s *wire.Stream, req *wire.Reside) {
 	var resides wire.Resides
 	err := errors.New("secret has the wrong length")
 	if len(req.Secret) == wire.SecretSize {
-		err = g.listenAt(req.Name, req.Secret)
+		err = g.listenAt(req)
 	}
 	if err != nil {
 		resides.Failed, resides.Taken = err.Error(), errors.Is(err, unix.EADDRINUSE)
@@ -34,13 +34,13 @@ func (g *guest) reside(s *wire.Stream, req *wire.Reside) {
 	answer(s, resides)
 }
 
-func (g *guest) listenAt(name string, secret []byte) error {
+func (g *guest) listenAt(req *wire.Reside) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	socket := os.NewFile(uintptr(fd), "residence")
-	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + name}); err == nil {
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: "@" + req.Name}); err == nil {
 		err = unix.Listen(fd, backlog)
 	}
 	g.mu.Lock()
@@ -52,8 +52,8 @@ func (g *guest) listenAt(name string, secret []byte) error {
 		_ = socket.Close()
 		return err
 	}
-	g.resident, g.secret = true, secret
-	go g.receive(socket, secret)
+	g.resident, g.secret, g.linger = true, req.Secret, time.Duration(req.LingerMS)*time.Millisecond
+	go g.receive(socket, req.Secret)
 	return nil
 }
 
@@ -116,7 +116,7 @@ func (g *guest) receive(socket *os.File, secret []byte) {
 			if err != nil {
 				return
 			}
-			_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
+			g.serveHost(conn)
 		}()
 	}
 }
@@ -149,9 +149,46 @@ func startedHere(conn int) bool {
 	return f == nil || hasEnded(f) || f[4-3] != "0"
 }
 
-// resides reports whether this guest outlives its first connection.
-func (g *guest) resides() bool {
+// serveHost serves a connection other than the first one, and closes it. If this guest waits for the next host only for
+// some time, all connections are of the same host. Then a new one shows that those before have ended, which may not have
+// been noticed here.
+func (g *guest) serveHost(conn *wire.Socket) {
+	c := wire.NewConn(conn, wire.Guest, g.handle)
+	g.mu.Lock()
+	if g.closing {
+		g.mu.Unlock()
+		_ = conn.Close() // the host finds that nobody answers
+		return
+	}
+	g.hosts++
+	before := g.latest
+	g.latest = c
+	replaces := g.linger > 0
+	g.mu.Unlock()
+	if replaces {
+		before.Close()
+	}
+	_ = c.Serve() // the host ends the connection, with or without an error
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.resident
+	if g.hosts--; g.hosts == 0 {
+		g.alone = time.Now()
+		g.parted.Broadcast()
+	}
+}
+
+// outlast waits after the end of the first connection until no host is connected. If this guest is resident, it waits
+// until none has been for its linger. No host can connect afterwards. It returns when the last one has left.
+func (g *guest) outlast() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.alone = time.Now()
+	for g.hosts > 0 || g.resident && g.linger == 0 || g.resident && time.Since(g.alone) < g.linger {
+		if g.hosts == 0 && g.linger > 0 {
+			time.AfterFunc(g.linger-time.Since(g.alone), g.parted.Broadcast)
+		}
+		g.parted.Wait()
+	}
+	g.closing = true
+	return g.alone
 }

@@ -34,7 +34,12 @@ type guest struct {
 	closing bool
 	// trimming is true while a call of trim is scheduled.
 	trimming bool
+	latest   *wire.Conn       // the connection that was made last
+	hosts    int              // connected hosts, not counting the first connection
+	parted   *sync.Cond       // on mu: hosts has become 0, or has been 0 for linger
+	alone    time.Time        // when hosts became 0
 	resident bool             // see reside
+	linger   time.Duration    // how long a resident waits for the next host; 0 means forever
 	secret   []byte           // of hosts; nil if not resident
 	detached map[int]*command // the detached commands that are not forgotten, by number
 	reserved map[int]reservation
@@ -77,6 +82,7 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 	}
 	// This comes first, since a non-dumpable process cannot do some of it.
 	g := &guest{self: self, tasks: tasks, slack: relax(), workers: map[int]*supervisor{}, detached: map[int]*command{}, reserved: map[int]reservation{}, prepared: make(chan struct{}), cgroup: noCgroup, limits: limitsOf(os.Getpid())}
+	g.parted = sync.NewCond(&g.mu)
 	if contained.Load() {
 		g.cgroup = openCgroup(cgroupRoot)
 	}
@@ -120,11 +126,10 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 			park(spareThreads)
 		}
 	}()
-	_ = wire.NewConn(conn, wire.Guest, g.handle).Serve() // the host ends the connection, with or without an error
-	ended := time.Now()
-	if g.resides() {
-		select {}
-	}
+	first := wire.NewConn(conn, wire.Guest, g.handle)
+	g.latest = first
+	_ = first.Serve() // the host ends the connection, with or without an error
+	ended := g.outlast()
 	if survivors := g.end(); survivors > 0 {
 		return complain("kill remaining processes", fmt.Errorf("%d could not be killed", survivors))
 	}

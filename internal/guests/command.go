@@ -102,18 +102,21 @@ func (m *Manager) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink
 
 // exec runs cmd by start, through the guest of its user.
 func (m *Manager) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*client.Process, error)) (*Command, error) {
-	u, err := m.of(ctx, cmd.User)
-	if err != nil {
+	var c Command
+	reached, err := m.reach(ctx, cmd.User, func(u *guest) error {
+		m.cfg.Ran.Store(true)
+		c = m.begin(ctx, u)
+		c.user = cmd.User
+		p, err := start(u)
+		c.ProcessBackend = p
+		return err
+	})
+	switch {
+	case !reached:
 		return nil, err
-	}
-	m.cfg.Ran.Store(true)
-	c := m.begin(ctx, u)
-	c.user = cmd.User
-	p, err := start(u)
-	if err != nil {
+	case err != nil:
 		return nil, c.explain(ctx, err)
 	}
-	c.ProcessBackend = p
 	c.rest = sync.OnceValue(func() bool { return c.left(ctx) })
 	return &c, nil
 }
@@ -167,6 +170,11 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.CausedInside, exit.Reason = true, inside
 		return exit, nil
 	}
+	cut := c.m.isCut(c.guest)
+	if cut && c.m.survives(ctx, c.guest) {
+		exit.Reason = CutReason
+		return exit, nil
+	}
 	frozen := c.guest != nil && !c.guest.Lost() // it did not answer, and does not until the service resumes
 	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends || frozen && s.Paused })
 	switch death := c.m.cfg.Host.Death(ctx); {
@@ -178,6 +186,8 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		exit.CausedInside, exit.Reason = true, "the service's own program ended while the command ran, and the Engine starts it again"
 	case death.Err != nil:
 		exit.Reason = death.Err.Error()
+	case cut:
+		exit.Reason = CutReason
 	}
 	return exit, nil
 }
@@ -192,6 +202,9 @@ func (c Command) OnGap(skip func(s fumehood.Stream, n int64)) {
 // left has another guest kill the processes that the commands of the command's dead guest left. It reports whether some
 // of them may still run.
 func (c Command) left(ctx context.Context) bool {
+	if c.guest.relayed { // the guest lives, and kills them itself
+		return false
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
 	defer cancel()
 	dead := c.guest.swept
@@ -277,7 +290,7 @@ func (c Command) explain(ctx context.Context, err error) error {
 		return err
 	}
 	if c.m.cfg.Serves && !c.m.cfg.Ran.Load() {
-		return err // no code that could have caused it has run in the sandbox
+		return c.ofCut(err) // no code that could have caused it has run in the sandbox
 	}
 	switch inside, oom := c.ofGuest(ctx); {
 	case oom:
@@ -285,7 +298,7 @@ func (c Command) explain(ctx context.Context, err error) error {
 	case inside != "":
 		return brokenBy(err, inside)
 	}
-	return err
+	return c.ofCut(err)
 }
 
 // failed closes a guest whose start has failed. It adds to the error what the Host knows and what the guest wrote.

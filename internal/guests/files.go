@@ -2,6 +2,7 @@ package guests
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 
@@ -32,12 +33,42 @@ func (f files) by(ctx context.Context, do func(c Command) error) error {
 			return death.Err
 		}
 	}
-	u, err := f.m.of(ctx, f.user)
-	if err != nil {
+	var c Command
+	reached, err := f.m.reach(ctx, f.user, func(u *guest) error {
+		c = f.m.begin(ctx, u)
+		return do(c)
+	})
+	if !reached {
 		return f.m.Explain(ctx, err)
 	}
-	c := f.m.begin(ctx, u)
-	return c.explain(ctx, do(c))
+	return c.explain(ctx, err)
+}
+
+// explained is content whose errors are explained like those of other calls.
+type explained struct {
+	io.ReadCloser
+	explain func(error) error
+}
+
+// Read reads content.
+func (e explained) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped
+		err = e.explain(err)
+	}
+	return n, err
+}
+
+// stream calls open with the guest, and explains the errors of the content that it returns.
+func (f files) stream(ctx context.Context, open func(g *client.Guest) (io.ReadCloser, error)) (r io.ReadCloser, err error) {
+	err = f.by(ctx, func(c Command) error {
+		content, err := open(c.guest.Guest)
+		if err == nil {
+			r = explained{content, func(err error) error { return c.explain(ctx, err) }}
+		}
+		return err
+	})
+	return r, err
 }
 
 // Stat returns a description of a path.
@@ -51,9 +82,9 @@ func (f files) Stat(ctx context.Context, name string) (info fumehood.FileInfo, e
 
 // Open opens a regular file for reading.
 func (f files) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info fumehood.FileInfo, err error) {
-	err = f.with(ctx, func(g *client.Guest) (err error) {
+	r, err = f.stream(ctx, func(g *client.Guest) (r io.ReadCloser, err error) {
 		r, info, err = g.Open(ctx, name, offset, length)
-		return err
+		return r, err
 	})
 	return r, info, err
 }
@@ -68,6 +99,9 @@ func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumeh
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		err := f.by(ctx, func(c Command) error {
 			for e, err := range c.guest.Walk(ctx, root, depth) {
+				if errors.Is(err, client.ErrUnsent) {
+					return err
+				}
 				if !yield(e, c.explain(ctx, err)) {
 					break
 				}
@@ -92,9 +126,5 @@ func (f files) Upload(ctx context.Context, dir string, tar io.Reader) error {
 
 // Download returns a path as a tar stream.
 func (f files) Download(ctx context.Context, name string) (r io.ReadCloser, err error) {
-	err = f.with(ctx, func(g *client.Guest) (err error) {
-		r, err = g.Download(ctx, name)
-		return err
-	})
-	return r, err
+	return f.stream(ctx, func(g *client.Guest) (io.ReadCloser, error) { return g.Download(ctx, name) })
 }

@@ -21,13 +21,18 @@ type Manager struct {
 
 	sockets atomic.Int64 // number of sockets created
 
-	main *client.Guest
-	conn Conn // to the main process
-	ends int  // how often the service's own program had exited by itself when it became ready
+	main *client.Guest // the connection to the main process over which it was started
+	conn Conn          // to the main process
+	ends int           // how often the service's own program had exited by itself when it became ready
+	key  []byte        // the secret of resident guests; nil if there are none
+
+	holding sync.WaitGroup // see hold
+	closing chan struct{}  // closed by Close
 
 	mu     sync.Mutex
 	guests map[role]*guest
 	dead   map[role]*guest // guests that died and whose processes were not killed yet
+	starts int             // how many starts have begun
 	closed bool
 
 	commands tally
@@ -41,7 +46,7 @@ type role struct {
 
 // New returns the Manager of a service.
 func New(c Config) *Manager {
-	return &Manager{cfg: c, guests: map[role]*guest{}, dead: map[role]*guest{}}
+	return &Manager{cfg: c, key: c.Key, closing: make(chan struct{}), guests: map[role]*guest{}, dead: map[role]*guest{}}
 }
 
 // guest is a guest that was started, or is being started, by the Host.
@@ -49,7 +54,11 @@ type guest struct {
 	*client.Guest
 	giveUp  context.CancelCauseFunc // cancels a start in progress
 	started chan struct{}           // closed when Guest or err is set
-	exec    Exec                    // started it; nil if the guest existed before
+	number  int                     // of the start
+	exec    Exec                    // started it, or relays to it; nil if neither is ours
+	finds   bool                    // the start only searches for it
+	relayed bool                    // exec is a relay to a guest that outlives it
+	near    bool                    // its connection does not go through the daemon
 	swept   wire.Swept              // what it reported about itself
 	err     error
 }
@@ -90,8 +99,10 @@ func (m *Manager) Ready(ctx context.Context) error {
 			return err
 		}
 		err = m.publish(ctx, m.main, "")
-	} else {
-		err = m.move(ctx, m.main)
+	} else if err = m.move(ctx, m.main); !m.main.Moved() && !m.main.Lost() {
+		if err := m.linger(ctx); err != nil {
+			return err
+		}
 	}
 	switch {
 	case m.main.Lost():
@@ -112,12 +123,26 @@ func (m *Manager) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > 
 // now returns the current state of the service.
 func (m *Manager) now(ctx context.Context) State { return m.cfg.Host.State(ctx, 0, nil) }
 
-// Main returns the main process; nil if it is not a guest, or lost.
+// Main returns the main process; nil if it is not a guest, or not connected now.
 func (m *Manager) Main() *client.Guest {
-	if m.main == nil || m.main.Lost() {
+	if m.main == nil || !m.main.Lost() {
+		return m.main
+	}
+	m.mu.Lock()
+	u := m.guests[role{}]
+	m.mu.Unlock()
+	if u == nil {
 		return nil
 	}
-	return m.main
+	select {
+	case <-u.started:
+	default:
+		return nil
+	}
+	if u.err != nil || u.Lost() {
+		return nil
+	}
+	return u.Guest
 }
 
 // Slow returns the error of a guest that did not answer in time.
@@ -173,14 +198,15 @@ func (m *Manager) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, fumehood.ErrUnavailable) {
 		return err
 	}
-	if m.main != nil && m.main.Lost() {
+	lost := m.main != nil && m.Main() == nil
+	if lost {
 		m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
 		<-m.main.Done() // it exits soon after that
 	}
 	if death := m.cfg.Host.Death(ctx); death.Err != nil {
 		return death.Err // the reason why its stream has ended
 	}
-	if m.main == nil || !m.main.Lost() {
+	if !lost {
 		return err
 	}
 	return Saying(err, m.Complaint())
@@ -211,13 +237,20 @@ func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
 		user = ""
 	}
 	if m.main != nil && user == "" {
-		return &guest{Guest: m.main}, nil
+		if !m.main.Lost() || m.key == nil {
+			return &guest{Guest: m.main, near: m.main.Moved()}, nil
+		}
+		return m.relink(ctx, commandWithin)
 	}
 	return m.at(ctx, role{user: user}, false)
 }
 
-// at returns the guest of a role. If no guest exists, it starts one, unless find is set: then it returns errNobody.
+// at returns the guest of a role. If no guest exists, it starts one, unless find is set: then it returns errNobody. The
+// failure of a start that began before the call is not its error.
 func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
+	m.mu.Lock()
+	before := m.starts
+	m.mu.Unlock()
 	for {
 		u, err := m.join(ctx, r, find)
 		if err != nil {
@@ -228,7 +261,7 @@ func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if errors.Is(u.err, errNobody) && !find {
+		if u.err != nil && u.number <= before || errors.Is(u.err, errNobody) && !find && u.finds {
 			continue // another caller only searched for it
 		}
 		if u.err != nil {
@@ -252,7 +285,8 @@ func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
 		return u, nil
 	}
 	starting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx)) // not canceled with ctx: others may wait for it too
-	u := &guest{giveUp: giveUp, started: make(chan struct{})}
+	m.starts++
+	u := &guest{giveUp: giveUp, started: make(chan struct{}), number: m.starts, finds: find}
 	m.guests[r] = u
 	dead := m.dead[r]
 	go func() {
@@ -292,6 +326,9 @@ func (m *Manager) IsClosed() bool {
 // Close closes the connections. The guests then kill the processes that they started. Residents do not.
 func (m *Manager) Close() {
 	m.mu.Lock()
+	if !m.closed {
+		close(m.closing)
+	}
 	m.closed = true
 	started := m.guests
 	m.guests = nil
@@ -306,4 +343,5 @@ func (m *Manager) Close() {
 	if m.main != nil {
 		m.main.Close()
 	}
+	m.holding.Wait()
 }

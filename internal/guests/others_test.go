@@ -84,7 +84,7 @@ func TestManager_joinGone(t *testing.T) {
 	m.main = (&lister{}).guest(t)
 	started := make(chan struct{})
 	close(started)
-	m.guests = map[role]*guest{{"a", true}: {err: errNobody, started: started}}
+	m.guests = map[role]*guest{{"a", true}: {err: errNobody, started: started, number: 1}}
 	_, err := m.Join(t.Context(), provider.DetachedInfo{ID: 2, User: "a"}, nil)
 	if !errors.Is(err, errNobody) || !errors.Is(fumehood.ClassOf(err), fumehood.ErrUnavailable) {
 		t.Errorf("got %v, of class %v", err, fumehood.ClassOf(err))

@@ -33,7 +33,7 @@ func (m *Manager) residence(user string) (name string, secret []byte) {
 		what += " " + user
 	}
 	of := func(purpose string) []byte {
-		mac := hmac.New(sha256.New, m.cfg.Key)
+		mac := hmac.New(sha256.New, m.key)
 		_, _ = io.WriteString(mac, purpose+what) // it never fails
 		return mac.Sum(nil)
 	}
@@ -43,7 +43,7 @@ func (m *Manager) residence(user string) (name string, secret []byte) {
 // reside makes a guest that this process has started the resident.
 func (m *Manager) reside(ctx context.Context, g *client.Guest) error {
 	name, secret := m.residence("")
-	if err := g.Reside(ctx, name, secret); err != nil {
+	if err := g.Reside(ctx, name, secret, 0); err != nil {
 		return m.explainLost(ctx, err)
 	}
 	return nil
@@ -63,6 +63,9 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 		g, err := m.find(ctx, user)
 		if !errors.Is(err, errNobody) {
 			return g, err
+		}
+		if m.cfg.Serves && user == "" && m.cfg.Key == nil {
+			return nil, err
 		}
 		if m.cfg.Serves && user == "" {
 			return nil, &fumehood.Error{
@@ -125,6 +128,7 @@ func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*g
 		if err != nil {
 			return nil, Saying(m.explainLost(ctx, err), rw.Complaint())
 		}
+		g.exec, g.relayed = rw, true
 		return g, nil
 	}
 	var exit provider.Exit
@@ -147,7 +151,7 @@ func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest
 		return nil, err
 	}
 	name, secret := m.residence(user)
-	if err := c.guest.Reside(ctx, name, secret); err != nil {
+	if err := c.guest.Reside(ctx, name, secret, 0); err != nil {
 		return nil, c.failed(ctx, err)
 	}
 	if err := m.publish(ctx, c.guest.Guest, user); err != nil { // code in the sandbox may have interfered

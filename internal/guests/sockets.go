@@ -84,7 +84,11 @@ func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 	if err != nil {
 		return nil, errors.Join(err, rw.Close())
 	}
-	return m.greet(ctx, met)
+	g, err := m.greet(ctx, met)
+	if err == nil {
+		g.near = true
+	}
+	return g, err
 }
 
 // listening is direct for a Host without relays. The process that makes a socket rejects connections until the guest has

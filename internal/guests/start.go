@@ -24,7 +24,7 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 			err = m.cfg.Look(ctx, err)
 		}
 	}()
-	if r.keeps || r.user == "" && m.cfg.Key != nil {
+	if r.keeps || r.user == "" && (m.cfg.Key != nil || m.main != nil) {
 		var met *guest
 		if find {
 			met, err = m.find(ctx, r.user)
@@ -32,13 +32,17 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 			met, err = m.meet(ctx, r.user, dead.began())
 		}
 		if err == nil {
-			u.Guest, u.swept = met.Guest, met.swept
+			u.Guest, u.exec, u.swept, u.relayed, u.near = met.Guest, met.exec, met.swept, met.relayed, met.near
 		}
 		return err
 	}
 	user := cmp.Or(r.user, m.cfg.User)
 	if dead != nil && m.main != nil {
-		swept, err := m.main.Sweep(ctx, &dead.swept.User, dead.swept.Began)
+		main, err := m.Own(ctx)
+		if err != nil {
+			return err
+		}
+		swept, err := main.Sweep(ctx, &dead.swept.User, dead.swept.Began)
 		if err != nil {
 			return m.explainLost(ctx, err)
 		}
@@ -51,7 +55,7 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 	if err := m.move(ctx, l.Guest); err != nil { // code in the sandbox may have interfered
 		m.cfg.Log.Debug("a guest is reached through the daemon only", "user", user, "error", err)
 	}
-	u.Guest, u.exec, u.swept = l.Guest, l.exec, l.swept
+	u.Guest, u.exec, u.swept, u.near = l.Guest, l.exec, l.swept, l.Moved()
 	return nil
 }
 

@@ -359,6 +359,17 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
+// Cut reports whether the connection has ended, and not because this side has closed it or because of what the peer did.
+func (c *Conn) Cut() bool {
+	err := c.Err()
+	for _, ours := range []error{nil, errClosed, errSilent, errStalled} {
+		if errors.Is(err, ours) {
+			return false
+		}
+	}
+	return !errors.Is(err, ErrProtocol)
+}
+
 // errClosed is the error of a connection that this side closed.
 var errClosed = errors.New("the connection is closed")
 

@@ -64,10 +64,12 @@ type Connected struct {
 }
 
 // Reside asks a guest to outlive its connections. It then serves everybody who connects to an abstract unix socket
-// and proves knowledge of the secret (see Prove), and ends only with its container. The guest answers with a Resides.
+// and proves knowledge of the secret (see Prove), and ends only with its container, or if nobody has been connected for
+// its linger. The guest answers with a Resides.
 type Reside struct {
-	Name   string `json:"name"`   // of the socket, without the leading NUL
-	Secret []byte `json:"secret"` // SecretSize bytes
+	Name     string `json:"name"`                // of the socket, without the leading NUL
+	Secret   []byte `json:"secret"`              // SecretSize bytes
+	LingerMS int64  `json:"linger_ms,omitempty"` // in milliseconds; 0 means forever
 }
 
 // Resides is the guest's answer to a Reside.

@@ -61,7 +61,7 @@ func long(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	return p
 }
 
-func works(t *testing.T, what string, sb fumehood.Sandbox) {
+func works(t *testing.T, what string, sb fumehood.Service) {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Timeout: time.Minute})
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
@@ -69,13 +69,25 @@ func works(t *testing.T, what string, sb fumehood.Sandbox) {
 	}
 }
 
-// lostOf waits for a command whose connection is gone.
-func lostOf(t *testing.T, what string, p fumehood.Process) {
+// cutOf waits for a command whose connection is gone.
+func cutOf(t *testing.T, what string, p fumehood.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	res, err := p.Wait(ctx)
-	if err == nil && res.Outcome != fumehood.Lost || err != nil && !isOurs(err) {
+	if err != nil || res.Outcome != fumehood.Lost || res.CausedInside || res.Reason != cutReason {
+		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
+	}
+}
+
+// goesOn checks that a command of long still runs, and ends it.
+func goesOn(t *testing.T, what string, p fumehood.Process) {
+	t.Helper()
+	if p.Info().Ended {
+		t.Errorf("%s: the command that ran has ended", what)
+	}
+	p.Kill(t.Context())
+	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
 		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
 	}
 }
@@ -83,6 +95,7 @@ func lostOf(t *testing.T, what string, p fumehood.Process) {
 func TestDaemon_restarted(t *testing.T) {
 	t.Parallel()
 	d, p := ownDaemon(t)
+	stream := newProvider(t, docker.Options{Host: d.Host, StateDir: t.TempDir(), NoSockets: true, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}.Sped(6))
 	for name, end := range map[string]func(*dockertest.Daemon){
 		"in good order": (*dockertest.Daemon).Stop,
 		"by kill -9":    (*dockertest.Daemon).Kill,
@@ -90,16 +103,21 @@ func TestDaemon_restarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ofImage := start(t, p, fumehood.Spec{Image: busybox})
 			ofProject := start(t, p, fumehood.Spec{Compose: offline(t)})
+			byDaemon := start(t, stream, fumehood.Spec{Image: busybox})
+			projectByDaemon := start(t, stream, fumehood.Spec{Compose: offline(t)})
 			inImage, inProject := long(t, ofImage), long(t, ofProject)
+			inStream, inProjectStream := long(t, byDaemon), long(t, projectByDaemon)
 			works(t, "before", ofImage)
 			byEngine, err := ofProject.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, ViaEngine: true})
 			if err != nil {
 				t.Fatal(err)
 			}
 			end(d)
-			// The guests have lost their host, so their commands are lost and reported as lost.
-			lostOf(t, "sandbox of an image", inImage)
-			lostOf(t, "sandbox of a project", inProject)
+			// Commands need the daemon only if the connection to their guest goes through it.
+			works(t, "sandbox of an image, without a daemon", ofImage)
+			works(t, "sandbox of a project, without a daemon", ofProject)
+			cutOf(t, "sandbox of an image, through the daemon", inStream)
+			cutOf(t, "sandbox of a project, through the daemon", inProjectStream)
 			if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox}); !isOurs(err) {
 				t.Errorf("a start without a daemon: %v", err)
 			}
@@ -107,13 +125,19 @@ func TestDaemon_restarted(t *testing.T) {
 				t.Errorf("a command that the Engine ran: %+v, %v", res, err)
 			}
 			d.Start()
-			// The main process of the first sandbox was the guest. The second one's is its own program, which gets a
-			// new guest.
-			works(t, "sandbox of a project, after", ofProject)
-			_, err = ofImage.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
-			if !errors.Is(err, fumehood.ErrUnavailable) {
-				t.Errorf("sandbox of an image, after: %v, want an ErrUnavailable", err)
+			for what, sb := range map[string]fumehood.Sandbox{
+				"sandbox of an image": ofImage, "sandbox of a project": ofProject,
+				"sandbox of an image, through the daemon": byDaemon, "sandbox of a project, through the daemon": projectByDaemon,
+			} {
+				works(t, what+", after", sb)
+				works(t, what+", after, another user", sb.As("nobody"))
 			}
+			goesOn(t, "sandbox of an image", inImage)
+			goesOn(t, "sandbox of a project", inProject)
+			conformance.Eventually(t, "the lost command is killed", func() bool {
+				res, err := byDaemon.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "! ps -o args | grep '^sleep 1000'"}})
+				return err == nil && res.Success()
+			})
 			works(t, "a new sandbox", start(t, p, fumehood.Spec{Image: busybox}))
 		})
 	}

@@ -72,6 +72,8 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	case s.deaths.oom:
 	case seen.Signaled:
 		known.Err = fmt.Errorf("%w: it was killed or stopped through the Engine", known.Err)
+	case s.Serves && state.ExitCode == 0: // it ends by itself only without a host
+		known.Err = fmt.Errorf("%s: %w", guests.CutReason, known.Err)
 	case seen.Alone && s.Serves && s.Guest != compose.ReadableGuest && state.ExitCode == 128+9:
 		known.Err = fmt.Errorf("%w: it was killed from outside", known.Err)
 	}

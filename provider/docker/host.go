@@ -62,6 +62,9 @@ func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) {
 
 // Relay starts a relay by an exec of the Engine.
 func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
+	if err := checkUsers(ctx, h.checkRegular); err != nil {
+		return nil, err
+	}
 	e, err := h.sb.p.engine.ExecDuplex(ctx, h.sb.p.watch, h.id, h.info.User, false, h.Guest, "relay", name)
 	if err != nil {
 		return nil, err

@@ -18,24 +18,20 @@ import (
 
 // Guest is a connection to a guest. Its methods may be called concurrently.
 type Guest struct {
-	first   *wire.Conn                // the guest is lost when it ends
-	conn    atomic.Pointer[wire.Conn] // for requests: first, or the connection made by Move
+	first   *wire.Conn
+	conn    atomic.Pointer[wire.Conn] // for requests: first, or the connection made by Move; the guest is lost when it ends
 	readers sync.WaitGroup            // of both connections
+	over    chan struct{}             // closed when both connections have ended, after a Move
 
 	resident atomic.Bool // the guest outlives this connection
 }
 
 // New returns a connection to a guest over rw, and closes rw when the connection ends.
 func New(rw io.ReadWriteCloser) *Guest {
-	g := &Guest{first: wire.NewConn(rw, wire.Host, nil)}
-	g.use(g.first)
+	g := &Guest{first: wire.NewConn(rw, wire.Host, nil), over: make(chan struct{})}
+	g.conn.Store(g.first)
+	g.readers.Go(func() { _ = g.first.Serve() }) // Err returns why it ended
 	return g
-}
-
-// use sends further requests to c.
-func (g *Guest) use(c *wire.Conn) {
-	g.conn.Store(c)
-	g.readers.Go(func() { _ = c.Serve() }) // Err returns why it ended
 }
 
 // Ready waits until the guest answers.
@@ -49,11 +45,16 @@ func (g *Guest) Ready(ctx context.Context) error {
 	return lost(g.first.Err())
 }
 
-// Done returns a channel that is closed when the connection has ended and the guest is lost.
-func (g *Guest) Done() <-chan struct{} { return g.first.Done() }
+// Done returns a channel that is closed when the guest is lost and its connections have ended.
+func (g *Guest) Done() <-chan struct{} {
+	if g.Moved() {
+		return g.over
+	}
+	return g.first.Done()
+}
 
 // Lost reports whether the guest is lost. It returns true before a command is reported as lost with the guest.
-func (g *Guest) Lost() bool { return g.first.Err() != nil || g.conn.Load().Err() != nil }
+func (g *Guest) Lost() bool { return g.conn.Load().Err() != nil }
 
 // partWithin bounds the wait for a resident guest to confirm that it has received everything.
 const partWithin = time.Second
@@ -68,8 +69,7 @@ func (g *Guest) Close() {
 		g.first.Ping(over)
 		stop.Stop()
 	}
-	g.first.Close()
-	g.conn.Load().Close()
+	g.giveUp()
 	g.readers.Wait()
 }
 
@@ -111,7 +111,7 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {
-		return nil, lost(err)
+		return nil, unsent{lost(err)}
 	}
 	return s, nil
 }
@@ -226,7 +226,7 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	if p.terse {
 		p.answer = time.AfterFunc(startWithin, func() {
 			p.mute.Store(true)
-			g.first.Close()
+			g.giveUp()
 		})
 		return nil
 	}
@@ -241,7 +241,7 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 		err = ctx.Err()
 	case <-answer.C: // the guest may have been stopped from inside, and cannot run further commands either
 		err = lost(fmt.Errorf("no answer within %v; unknown whether the command ran", startWithin))
-		g.first.Close()
+		g.giveUp()
 	}
 	if err != nil {
 		if r.Exec != nil && r.Exec.Detach {

@@ -26,13 +26,14 @@ const (
 )
 
 // Move makes the guest connect to the socket of l, which the guest finds at path, and sends all further requests
-// there. It closes l. On an error, requests still go over the first connection.
+// there. It closes l. On an error, requests still go over the first connection. After a Move the guest outlives its
+// first connection, which may be cut on the way, and ends with the second.
 func (g *Guest) Move(ctx context.Context, l net.Listener, path string) error {
 	conn, err := g.call(ctx, l, path, false)
-	if err == nil {
-		g.join(conn)
+	if err != nil {
+		return err
 	}
-	return err
+	return g.join(conn)
 }
 
 // Publish gives a resident guest the socket of l, which the guest finds at path. Meet then works on connections to that
@@ -93,25 +94,45 @@ func (g *Guest) call(ctx context.Context, l net.Listener, path string, listen bo
 	}
 }
 
-// join sends further requests over conn. When one of the two connections ends, the other is closed too.
-func (g *Guest) join(conn net.Conn) {
+// join sends further requests over conn. When it ends, the first connection is closed too. join fails if the guest is
+// lost already.
+func (g *Guest) join(conn net.Conn) error {
+	if err := g.first.Err(); err != nil {
+		return errors.Join(lost(err), conn.Close())
+	}
 	c := wire.NewConn(quiet(conn), wire.Host, nil)
-	g.use(c)
+	g.conn.Store(c)
 	g.readers.Go(func() {
-		select {
-		case <-c.Done():
-			end := time.NewTimer(lastWords)
-			defer end.Stop()
-			select {
-			case <-end.C:
-				g.first.Close()
-			case <-g.first.Done():
-			}
-		case <-g.first.Done():
-			c.Close()
-		}
+		_ = c.Serve() // Err returns why it ended
+		end := time.AfterFunc(lastWords, g.first.Close)
+		defer end.Stop()
+		<-g.first.Done()
+		close(g.over)
 	})
+	return nil
 }
+
+// Moved reports whether requests go over the connection made by Move. The guest is then lost when that connection ends,
+// and not when the first one does.
+func (g *Guest) Moved() bool { return g.conn.Load() != g.first }
+
+// Cut reports whether the guest is lost because the connection has ended, and not because this side has closed it or
+// given the guest up.
+func (g *Guest) Cut() bool { return g.conn.Load().Cut() }
+
+// giveUp ends the connections to a guest that does not answer.
+func (g *Guest) giveUp() {
+	g.first.Close()
+	g.conn.Load().Close()
+}
+
+// ErrUnsent matches the error of a request that a lost guest has not received completely. So the guest has done nothing.
+var ErrUnsent = errors.New("request not sent")
+
+type unsent struct{ error }
+
+func (u unsent) Unwrap() error      { return u.error }
+func (unsent) Is(target error) bool { return target == ErrUnsent } //nolint:errorlint // it implements errors.Is
 
 // await passes on the connection that proves knowledge of the secret, until ctx ends. It closes all others.
 func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- net.Conn) {

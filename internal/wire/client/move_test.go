@@ -147,9 +147,17 @@ func TestMove_fails(t *testing.T) {
 
 func TestMove_connectionEnds(t *testing.T) {
 	t.Run("the first", func(t *testing.T) {
-		_, first, second := movedGuest(t)
+		g, first, second := movedGuest(t)
 		_ = first.conn.Close()
-		soon(t, func() { <-second.ended })
+		soon(t, func() { <-g.first.Done() })
+		if works(t, g, second); g.Lost() {
+			t.Error("the guest is lost with its first connection")
+		}
+		_ = second.conn.Close()
+		soon(t, func() { <-g.Done() })
+		if !g.Lost() || !g.Cut() {
+			t.Errorf("lost %v, cut %v, want both", g.Lost(), g.Cut())
+		}
 	})
 	t.Run("the second", func(t *testing.T) {
 		g, first, second := movedGuest(t)

@@ -46,11 +46,12 @@ func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, er
 	return g, nil
 }
 
-// Reside makes the guest outlive its connection, and listen on an abstract unix socket. If that name is in use, the
+// Reside makes the guest outlive its connection, and listen on an abstract unix socket. It ends when nobody has been
+// connected for linger; 0 means never. Only a guest that never ends keeps detached commands. If the name is in use, the
 // error is an ErrTaken.
-func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
+func (g *Guest) Reside(ctx context.Context, name string, secret []byte, linger time.Duration) error {
 	var answer wire.Resides
-	if err := g.ask(ctx, wire.Request{Reside: &wire.Reside{Name: name, Secret: secret}}, &answer); err != nil {
+	if err := g.ask(ctx, wire.Request{Reside: &wire.Reside{Name: name, Secret: secret, LingerMS: linger.Milliseconds()}}, &answer); err != nil {
 		return err
 	}
 	switch {
@@ -59,7 +60,7 @@ func (g *Guest) Reside(ctx context.Context, name string, secret []byte) error {
 	case answer.Failed != "":
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("make the guest resident: %.200s", answer.Failed)}
 	}
-	g.resident.Store(true)
+	g.resident.Store(linger == 0)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func TestDetach_needsResident(t *testing.T) {
 				asked <- <-f.opened
 				f.say(1, answer)
 			}()
-			if err := g.Reside(t.Context(), "name", secret); !errors.Is(err, want) {
+			if err := g.Reside(t.Context(), "name", secret, 0); !errors.Is(err, want) {
 				t.Errorf("%s: %v", answer, err)
 			}
 			if r := (<-asked).Reside; r == nil || r.Name != "name" || !bytes.Equal(r.Secret, secret) {

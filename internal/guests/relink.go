@@ -1,0 +1,158 @@
+package guests
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
+	"github.com/fumehood/fumehood/internal/wire/client"
+)
+
+// A connection through the daemon may be cut, for example by a proxy in front of it or by its restart. The main process
+// then kills the commands that were running for this process, and waits for it to connect again by a relay. A cut
+// command is lost. It is never run again, because it may have run.
+
+const (
+	// lingerFor is how long a main process without a host waits for one. It is longer than holdFor, so that this process
+	// gives up first. A process that is gone does not come back, so the container ends even if nobody removes it.
+	lingerFor = 5 * time.Minute
+	// holdFor bounds the attempts to connect again without a command that waits for it.
+	holdFor = 2 * time.Minute
+	// commandWithin bounds the same for a command.
+	commandWithin = 20 * time.Second
+	// firstPause is the pause after the first failed attempt. It doubles with each one, up to longestPause.
+	firstPause   = time.Second / 10
+	longestPause = 10 * time.Second
+)
+
+// CutReason is why a command was lost with its connection.
+const CutReason = "the connection to the daemon was cut"
+
+// linger makes the main process outlive its connection for some time if this process can connect to it again.
+func (m *Manager) linger(ctx context.Context) error {
+	if _, ok := m.cfg.Host.(Relayer); !ok {
+		return nil
+	}
+	m.key = make([]byte, wire.SecretSize)
+	_, _ = rand.Read(m.key) // it never fails
+	name, secret := m.residence("")
+	if err := m.main.Reside(ctx, name, secret, lingerFor); err != nil {
+		return m.explainLost(ctx, err)
+	}
+	m.holding.Go(func() { m.hold(context.WithoutCancel(ctx)) })
+	return nil
+}
+
+// hold stays connected to the main process until Close. It gives up if connecting fails for too long, or for good.
+func (m *Manager) hold(ctx context.Context) {
+	for g := m.main; ; {
+		select {
+		case <-g.Done():
+		case <-m.closing:
+			return
+		}
+		u, err := m.relink(ctx, holdFor)
+		if err != nil {
+			if !m.IsClosed() {
+				m.cfg.Log.Warn("connection to the sandbox lost", "error", err)
+			}
+			return
+		}
+		g = u.Guest
+	}
+}
+
+// relink connects to the main process again. It tries until within has passed, unless it fails for good.
+func (m *Manager) relink(ctx context.Context, within time.Duration) (*guest, error) {
+	trying, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	last := Slow(within)
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		u, err := m.at(trying, role{}, false)
+		if err == nil {
+			return u, nil
+		}
+		if trying.Err() == nil {
+			last = err
+			if err := m.lasting(ctx, err); err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-m.closing:
+			return nil, errClosed
+		case <-trying.Done():
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, &fumehood.Error{
+				Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("%s, and connecting again has failed for %v: %w", CutReason, within, last),
+				Hint: "try again once the daemon answers",
+			}
+		}
+	}
+}
+
+// lasting returns why connecting again cannot succeed after err; nil if it may.
+func (m *Manager) lasting(ctx context.Context, err error) error {
+	passing := errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable)
+	if !passing || errors.Is(err, fumehood.ErrBroken) || errors.Is(err, errClosed) {
+		return err
+	}
+	if errors.Is(err, fumehood.ErrUnavailable) { // the daemon answers, perhaps
+		if death := m.cfg.Host.Death(ctx); death.Err != nil {
+			return death.Err
+		}
+	}
+	if errors.Is(err, errNobody) {
+		return err
+	}
+	return nil
+}
+
+// reaches is how often reach asks for a guest whose connection turns out to be cut.
+const reaches = 3
+
+// reach calls do with the guest of a user. If the guest has not received the request because its connection was cut
+// before, reach calls do again with the next guest. reached reports whether the error is from do.
+func (m *Manager) reach(ctx context.Context, user string, do func(u *guest) error) (reached bool, err error) {
+	for n := 1; ; n++ {
+		u, err := m.of(ctx, user)
+		if err != nil {
+			return false, err
+		}
+		if err = do(u); n == reaches || !errors.Is(err, client.ErrUnsent) || !m.isCut(u) {
+			return true, err
+		}
+	}
+}
+
+// isCut reports whether the guest is lost because its connection through the daemon was cut, or because it ended itself.
+func (m *Manager) isCut(u *guest) bool {
+	_, ok := m.cfg.Host.(Relayer)
+	return ok && u != nil && !u.near && u.Cut()
+}
+
+// survives reports whether the guest, whose connection was cut, still runs: this process is connected to it again.
+func (m *Manager) survives(ctx context.Context, u *guest) bool {
+	if m.main == nil || m.key == nil || u.exec != nil && !u.relayed {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
+	defer cancel()
+	_, err := m.Own(ctx)
+	return err == nil
+}
+
+// ofCut names the cut in an error that it has caused.
+func (c Command) ofCut(err error) error {
+	if !errors.Is(err, fumehood.ErrUnavailable) || errors.Is(err, fumehood.ErrBroken) || !c.m.isCut(c.guest) {
+		return err
+	}
+	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("%s: %w", CutReason, err)}
+}
