@@ -22,6 +22,17 @@ BINARY = os.environ.get("FUMEHOOD_BINARY", "")
 PROVIDER = os.environ.get("FUMEHOOD_PROVIDER", "docker")  # of the tests of adapters
 WAITS = 20.0  # seconds that a test waits for what must come
 
+# Takes all processes of a sandbox, and each one that becomes free.
+BOMB = """
+import os, time
+while True:
+    try:
+        if not os.fork():
+            time.sleep(600)
+    except OSError:
+        time.sleep(0.01)
+"""
+
 needs_server = unittest.skipUnless(BINARY, "FUMEHOOD_BINARY names no program: run make test-client")
 
 

@@ -12,6 +12,7 @@ from importlib import metadata
 from inspect import signature
 from typing import Any
 
+from ._errors import LimitError, NotStartedError
 from ._types import Output
 
 
@@ -54,6 +55,20 @@ def _requirement(adapter: str, distribution: str) -> str:
             if re.fullmatch(rf"""\s*extra\s*==\s*["']{extra}["']\s*""", marker):
                 return requirement.strip()
     return distribution
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Raise a NotStartedError where programs of the sandbox, such as a fork bomb, leave no process for a command.
+
+    Code in the sandbox has caused that, so frameworks get a failed command.
+    """
+    try:
+        yield
+    except LimitError as e:
+        if e.op != "exec":  # a limit of the server
+            raise
+        raise NotStartedError(e.message, op=e.op, service=e.service, hint=e.hint) from e
 
 
 def missing(count: int, why: str = "more than is kept") -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from . import FumehoodError, NotStartedError, Result, Sandbox, UnavailableError
-from ._framework import expect, importing
+from ._framework import expect, importing, starting
 
 with importing("deepagents", "deepagents", python=(3, 11)):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
@@ -58,23 +58,25 @@ class FumehoodSandbox(BaseSandbox):
         """
         args, limit = self._command(command, timeout)
         try:
-            return self._response(self.sandbox.run(args, timeout=limit), limit)
+            with starting():
+                return self._response(self.sandbox.run(args, timeout=limit), limit)
         except NotStartedError as e:
             return self._not_started(e)
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command as execute does. A task that is canceled ends it."""
         args, limit = self._command(command, timeout)
-        starting = self._threads.submit(self.sandbox.start, args, timeout=limit)
+        started = self._threads.submit(self.sandbox.start, args, timeout=limit)
         try:
-            process = await asyncio.wrap_future(starting)
+            with starting():
+                process = await asyncio.wrap_future(started)
             return self._response(await asyncio.wrap_future(self._threads.submit(process.wait)), limit)
         except NotStartedError as e:
             return self._not_started(e)
         except asyncio.CancelledError:
-            if not starting.cancelled():
+            if not started.cancelled():
                 with contextlib.suppress(FumehoodError):
-                    await asyncio.to_thread(lambda: starting.result().kill())
+                    await asyncio.to_thread(lambda: started.result().kill())
             raise
 
     def _command(self, command: str, timeout: int | None) -> tuple[list[str], float | None]:

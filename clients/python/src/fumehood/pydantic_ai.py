@@ -12,7 +12,7 @@ from typing import Any
 
 from . import AsyncClient, AsyncSandbox, FileInfo
 from ._errors import FumehoodError, NotDirectoryError, NotStartedError, StaleError, UnavailableError
-from ._framework import expect, importing
+from ._framework import expect, importing, starting
 
 with importing("pydantic_ai", "pydantic-ai-slim"):
     import anyio
@@ -25,7 +25,7 @@ with importing("pydantic_ai", "pydantic-ai-slim"):
     expect(workspaces.SupportsCommands.run, ["self", "command", "shell", "env", "timeout"])
 
 PROVIDER = "fumehood"  # of refs; their id is the name of a sandbox
-_SHELL_CODES = {"program-not-found": 127, "not-executable": 126}
+_SHELL_CODES = {"program-not-found": 127, "not-executable": 126, "not-started": 126}
 
 
 @dataclass(eq=False)
@@ -103,7 +103,8 @@ class FumehoodWorkspaceBackend:
         args = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         try:
             async with self._opened() as sandbox:
-                result = await sandbox.run(args, env=env, timeout=timeout)
+                with starting():
+                    result = await sandbox.run(args, env=env, timeout=timeout)
         except NotStartedError as e:
             if e.code not in _SHELL_CODES:
                 raise

@@ -30,7 +30,7 @@ from fumehood import FileInfo, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
 from fumehood.harbor._clients import _loops, acquire, release
 from fumehood.harbor._files import download_dir
-from tests.real import IMAGE, PROVIDER, native_sandboxes
+from tests.real import BOMB, IMAGE, PROVIDER, native_sandboxes
 
 ENVIRONMENT = "fumehood.harbor:FumehoodEnvironment"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "harbor.md"
@@ -656,6 +656,19 @@ def test_examples(tmp_path: Path) -> None:
         check=False,
     )
     assert "Mean: 1.000" in found.stdout, found.stdout + found.stderr
+
+
+def test_no_processes(tmp_path: Path) -> None:
+    """After a fork bomb commands fail, and the trial goes on."""
+
+    async def test(env: BaseEnvironment) -> None:
+        await env.exec(f"setsid python3 -c '{BOMB}' >/dev/null 2>&1 &")
+        while not (await env.exec("true")).return_code:
+            pass
+        results = [await env.exec("true") for _ in range(5)]
+        assert {(r.return_code, "limit of 64 processes" in (r.stderr or "")) for r in results} == {(126, True)}
+
+    in_environment(make(tmp_path, pids=64), test)
 
 
 def test_loop_ended() -> None:

@@ -31,7 +31,7 @@ from inspect_ai.util._sandbox.limits import override_max_exec_output_size, overr
 
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
 from tests.adapters.evals import BACKENDS, COMPOSE, FOLDER, HOWTO, PLAIN, containers, evaluate, started
-from tests.real import IMAGE, PROVIDER, wait_for
+from tests.real import BOMB, IMAGE, PROVIDER, wait_for
 
 
 @pytest.mark.short
@@ -133,6 +133,19 @@ async def test_exec_large_output(anyio_backend: str) -> None:
                 await e["default"].exec(["sh", "-c", "yes | head -c 70000000"])
             with pytest.raises(OutputLimitExceededError, match="150 MiB"):
                 await e["default"].exec(["head", "-c", "40000000", "/dev/zero"])
+
+
+@pytest.mark.anyio
+async def test_exec_no_processes(anyio_backend: str) -> None:
+    """After a fork bomb commands fail, and the sample goes on."""
+    async with started(FumehoodConfig(image=IMAGE, pids=64)) as e:
+        await e["default"].exec_remote(["python3", "-c", BOMB])
+        while (await e["default"].exec(["true"])).success:
+            pass
+        results = [await e["default"].exec(["true"]) for _ in range(5)]
+        assert {(r.returncode, "limit of 64 processes" in r.stderr) for r in results} == {(126, True)}
+        remote = await e["default"].exec_remote(["true"])
+        assert [event async for event in remote][-1] == ExecCompleted(126)
 
 
 @pytest.mark.anyio

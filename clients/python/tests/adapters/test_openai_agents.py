@@ -42,7 +42,7 @@ import fumehood.openai_agents
 import tests  # noqa: F401
 from fumehood import AsyncClient, ConfigError
 from fumehood.openai_agents import FumehoodSandboxClient, FumehoodSandboxClientOptions
-from tests.real import BINARY, IMAGE, PROVIDER, native_sandboxes, wait_for
+from tests.real import BINARY, BOMB, IMAGE, PROVIDER, native_sandboxes, wait_for
 
 FOLDER = Path(__file__).parent / "openai_agents"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "openai_agents.md"
@@ -247,6 +247,16 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         with pytest.raises(errors.ExecTransportError):
             await session.exec("true")
         assert not await session.running()
+
+
+async def test_no_processes(client: FumehoodSandboxClient) -> None:
+    """After a fork bomb commands fail, and the session goes on."""
+    async with started(client, pids=64) as session:
+        await session.pty_exec_start("python3", "-c", BOMB, shell=False, yield_time_s=1)
+        while (await session.exec("true", shell=False)).ok():
+            pass
+        results = [await session.exec("true", shell=False) for _ in range(5)]
+        assert {(r.exit_code, b"limit of 64 processes" in r.stderr) for r in results} == {(126, True)}
 
 
 async def test_flood(client: FumehoodSandboxClient) -> None:

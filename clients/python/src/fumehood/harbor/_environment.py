@@ -31,7 +31,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import missing, told
+from .._framework import missing, starting, told
 from . import _files
 from ._clients import acquire, release
 from ._project import FumehoodOptions, check_offline, explain, write
@@ -245,7 +245,8 @@ class FumehoodEnvironment(BaseEnvironment):
         chosen = "" if user is None else str(user)
         options: dict[str, Any] = {"env": env, "cwd": cwd or "", "user": chosen, "timeout": timeout_sec or None}
         try:
-            result = await self._run(self._service(name), [shell, "-c", command], options)
+            with starting():
+                result = await self._run(self._service(name), [shell, "-c", command], options)
         except NotStartedError as e:
             return ExecResult(stderr=str(e), return_code=127 if isinstance(e, FileNotFoundError) else 126)
         if result.timed_out:

@@ -38,6 +38,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
+from .._framework import starting
 from ._clients import client_for, close_clients, kept_client, this_loop
 from ._config import CONFIG_FILES, FumehoodConfig, explain, plan
 from ._remote import RemoteProcess
@@ -213,7 +214,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         limit = min(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE, MAX_OUTPUT)
         options = self._options(cmd, cwd, env, user)
         try:
-            with available():
+            with available(), starting():
                 caps = {"stdout_cap": limit, "stderr_cap": limit}
                 result = await self.service.run(cmd, stdin=input, timeout=timeout or None, **caps, **options)
         except UnsupportedError as e:

@@ -20,6 +20,7 @@ from inspect_ai.util import (
 )
 
 from .. import AsyncProcess, AsyncService, Chunk, NotStartedError, StaleError, UnavailableError
+from .._framework import starting
 
 _numbers = itertools.count(1)
 
@@ -55,7 +56,8 @@ class RemoteProcess(ExecRemoteProcess):
         try:
             if not stdin_open:
                 options = {**options, "stdin": data}
-            handle = cls(await service.start(cmd, stdin_open=stdin_open, **options), stdin_open)
+            with starting():
+                handle = cls(await service.start(cmd, stdin_open=stdin_open, **options), stdin_open)
         except NotStartedError as e:
             return cls._failed(127 if isinstance(e, FileNotFoundError) else 126, f"{e}\n")
         except (UnavailableError, StaleError) as e:

@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field
 
 import fumehood
 from fumehood import AsyncClient, AsyncSandbox
-from fumehood._framework import missing, told
+from fumehood._framework import missing, starting, told
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
 _MOUNTS = "openai_agents.mounts"  # a label
@@ -223,7 +223,8 @@ class FumehoodSandboxSession(BaseSandboxSession):
     async def _answered(self, args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
         """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
         try:
-            found = await call
+            with starting():
+                found = await call
         except fumehood.DirectoryNotFoundError as e:
             raise errors.WorkspaceRootNotFoundError(path=Path(self._cwd), cause=e) from e
         except fumehood.NotStartedError as e:
