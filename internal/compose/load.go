@@ -20,6 +20,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/alike"
 	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
@@ -89,6 +90,7 @@ type loading struct {
 	envs    map[string]types.Mapping // what the files see, by file
 	given   types.Mapping            // the variables that are not from files
 	hidden  []Warning                // about variables of included files
+	outside alike.Errors             // included and extended files that may not be read
 }
 
 func (l *loading) load(ctx context.Context) (*Project, error) {
@@ -108,6 +110,9 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		if err := l.scan(f.Filename, f.Content, base{l.dir, l.dir}, details.Environment); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.outside.Join(); err != nil {
+		return nil, err
 	}
 	options := []func(*loader.Options){
 		loader.WithProfiles(profiles), loader.WithoutUnnecessaryResources,

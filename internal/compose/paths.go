@@ -52,7 +52,7 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 	}
 	for _, doc := range docs {
 		for _, entry := range listOf(doc["include"]) {
-			if err := l.scanInclude(file, entry, at, env); err != nil {
+			if err := l.later(l.scanInclude(file, entry, at, env)); err != nil {
 				return err
 			}
 		}
@@ -66,17 +66,34 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 			if extends["file"] == nil {
 				continue
 			}
-			path, err := l.reference(file, "services."+name+".extends.file", extends["file"], at.loader, env)
-			if err != nil {
-				return err
-			}
-			dir := filepath.Dir(path)
-			if err := l.follow(path, base{dir, dir}, env); err != nil {
+			if err := l.later(l.scanExtended(file, name, extends["file"], at, env)); err != nil {
 				return err
 			}
 		}
 	}
 	return l.measureExtended(file, docs, env)
+}
+
+// later keeps the error of a path that may not be read, so that all of them are reported at once. It returns any other.
+func (l *loading) later(err error) error {
+	if outside, ok := errors.AsType[interface {
+		error
+		Outside() string
+	}](err); ok {
+		l.outside.Add(outside.Outside(), err, err)
+		return nil
+	}
+	return err
+}
+
+// scanExtended checks the file that a service extends.
+func (l *loading) scanExtended(file, service string, value any, at base, env types.Mapping) error {
+	path, err := l.reference(file, "services."+service+".extends.file", value, at.loader, env)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	return l.follow(path, base{dir, dir}, env)
 }
 
 // count adds the number of a document's services, networks, volumes, configs and secrets.

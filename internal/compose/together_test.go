@@ -11,6 +11,34 @@ import (
 	"github.com/fumehood/fumehood/internal/filetest"
 )
 
+// All files that may not be read are reported at once, with what allows them, as far as readable files name them.
+func TestLoad_outsideTogether(t *testing.T) {
+	t.Parallel()
+	dir := filetest.Lay(t, map[string]string{
+		"out/a.yaml": "services: {a: {image: i}}\n", "out/b.yaml": "services: {b: {image: i}}\n", "out/c.yaml": "services: {c: {image: i}}\n",
+		"project/inner.yaml": "include: [../out/b.yaml]\n",
+		"project/compose.yaml": `include: [../out/a.yaml, inner.yaml]
+services:
+  own:
+    extends: {file: ../out/c.yaml, service: c}
+`,
+	})
+	files := fumehood.Compose{Files: []string{filepath.Join(dir, "project", "compose.yaml")}}
+	_, err := Load(t.Context(), "box", files)
+	if err == nil {
+		t.Fatal("it was loaded")
+	}
+	out := filepath.Join(dir, "out")
+	want := "all 3 paths are allowed by: --allow-read " + out + "/a.yaml --allow-read " + out + "/b.yaml --allow-read " + out + "/c.yaml"
+	if !strings.Contains(err.Error(), want) {
+		t.Errorf("%q is missing:\n%v", want, err)
+	}
+	files.AllowRead = []string{out}
+	if _, err := Load(t.Context(), "box", files); err != nil {
+		t.Error(err)
+	}
+}
+
 // An error has the problems of all checks, in the order of the file.
 func TestLoad_together(t *testing.T) {
 	t.Parallel()
