@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/native"
 )
 
 // configOptions are the options of `fumehood config`.
@@ -27,6 +28,9 @@ func (a *commandLine) newConfigCommand(runF func(context.Context, *commandLine, 
 interpolated, isolated, and changed so that copies can run at once. The changes
 and their reasons follow as comments. Values of variables are shown; contents of
 secrets are not.
+
+With --provider native it refuses what that provider cannot run, and shows the
+changes that Docker needs.
 
 It contacts no daemon. So it does not know the subnets of the networks, and
 assumes that an image's entrypoint adds nothing.`,
@@ -59,6 +63,11 @@ func showConfig(ctx context.Context, a *commandLine, opts configOptions) error {
 	c, err := docker.ResolveCompose(ctx, opts.spec)
 	if err != nil {
 		return err
+	}
+	if a.provider == "native" {
+		if err := native.CheckCompose(ctx, a.nativeOptions(), opts.spec); err != nil {
+			return err
+		}
 	}
 	if opts.json {
 		return a.printJSON(c)

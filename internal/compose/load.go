@@ -339,7 +339,7 @@ func (l *loading) problem(ctx context.Context, err error) error {
 			ours.Err = errors.New(l.places.locate(err.Error()))
 		}
 	}
-	ours.Err = errors.New(l.mask(ours.Err.Error()))
+	ours.Err = errors.New(l.mask(l.withUnset(ours.Err.Error())))
 	return ours
 }
 

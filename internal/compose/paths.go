@@ -40,15 +40,15 @@ func (l *loading) scan(file string, content []byte, at base, env types.Mapping) 
 	if l.scanned > maxIncluded {
 		return fmt.Errorf("more than %d files are included and extended", maxIncluded)
 	}
-	if _, known := l.envs[file]; !known {
-		l.envs[file] = env
-	}
 	docs, err := documents(content)
 	if err != nil {
 		return fmt.Errorf("parse %s: %w", file, err)
 	}
 	if err := l.measure(file, docs, env); err != nil {
 		return err
+	}
+	if _, known := l.envs[file]; !known {
+		l.envs[file] = env // only now: others expand the values of files that are here
 	}
 	for _, doc := range docs {
 		for _, entry := range listOf(doc["include"]) {

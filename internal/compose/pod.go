@@ -14,6 +14,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // podKeys are the keys of a service that a sandbox without an Engine honors, or that have no effect there. The values of
@@ -24,9 +25,12 @@ var podKeys = map[string]bool{
 	"deploy.update_config": true, "develop": true, "entrypoint": true, "env_file": true, "environment": true, "expose": true,
 	"extra_hosts": true, "healthcheck": true, "hostname": true, "image": true, "init": true, "label_file": true, "labels": true, "logging": true,
 	"mem_limit": true, "name": true, "network_mode": true, "networks": true, "pids_limit": true, "ports": true, "profiles": true,
-	"pull_policy": true, "read_only": true, "restart": true, "scale": true, "secrets": true, "security_opt": true, "shm_size": true, "stdin_open": true,
+	"pull_policy": true, "read_only": true, "restart": true, "runtime": true, "scale": true, "secrets": true, "security_opt": true, "shm_size": true, "stdin_open": true,
 	"stop_grace_period": true, "stop_signal": true, "tmpfs": true, "tty": true, "user": true, "volumes": true, "working_dir": true,
 }
+
+// defaultRuntimes are the runtimes of services that isolate as the native provider does without one.
+var defaultRuntimes = []string{"", "runc", "io.containerd.runc.v2"}
 
 const notInPod = "the native provider does not support it"
 
@@ -94,8 +98,15 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	if svc.NetworkMode != "" && svc.NetworkMode != fumehood.NetworkNone && !strings.HasPrefix(svc.NetworkMode, types.ServicePrefix) {
 		c.refuse(of(svc, "network_mode"), "%s: the native provider supports none, and service:NAME", svc.NetworkMode)
 	}
-	if c.Project.source(*svc).Pull == PullAlways {
+	source := c.Project.source(*svc)
+	if source.Pull == PullAlways {
 		c.refuse(of(svc, "pull_policy"), notInPod)
+	}
+	if kind, _ := hostpath.OfImage(source.Image); source.Build == nil && kind != "" { // files under test could name any file of the user
+		c.refuse(of(svc, "image"), "it names a file of the host: load that with `fumehood image load`, and use the image's name")
+	}
+	if !slices.Contains(defaultRuntimes, svc.Runtime) {
+		c.refuse(of(svc, "runtime"), notInPod)
 	}
 	c.podNames(svc)
 	c.podRights(svc)
@@ -238,12 +249,4 @@ func (c *checking) podPorts(all []types.ServiceConfig) {
 			declare("expose", port, protocol)
 		}
 	}
-}
-
-// Unsupported returns the ErrUnsupported for a service, or for a key of it.
-func (p *Project) Unsupported(service, why string, key ...string) error {
-	c := &checking{Project: p}
-	svc := p.as.Services[service]
-	c.refuse(of(&svc, key...), "%s", why)
-	return unsupported(c.err())
 }

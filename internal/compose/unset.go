@@ -164,6 +164,45 @@ func inImages(uses []Unset, service string) (in []Unset) {
 	return in
 }
 
+// keyOf has the keys that messages of compose-go without a place are about.
+var keyOf = map[*regexp.Regexp]string{
+	regexp.MustCompile(`invalid spec: .*empty section|invalid empty volume spec`): "volumes",
+	regexp.MustCompile(`no port specified`):                                       "ports",
+}
+
+// withUnset adds to each line of an error the variables that are not set in the value that it is about.
+func (l *loading) withUnset(text string) string {
+	var all []Unset
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.Contains(line, OnlyNamed) {
+			continue
+		}
+		about := func([]string) bool { return false }
+		if at := keyPath.FindString(line); at != "" {
+			keys := strings.FieldsFunc(at, func(r rune) bool { return strings.ContainsRune(".[]", r) })
+			about = func(used []string) bool {
+				return len(keys) > 2 && len(used) >= 3 && slices.Equal(used[:3], keys[:3])
+			}
+		}
+		for message, key := range keyOf {
+			if message.MatchString(line) {
+				about = func(used []string) bool { return slices.Contains(used, key) }
+			}
+		}
+		if all == nil {
+			all = l.findUnset()
+		}
+		if uses := slices.DeleteFunc(slices.Clone(all), func(u Unset) bool { return !about(u.keys) }); len(uses) > 0 {
+			lines[i] += ": " + notSet(uses)
+			if !strings.Contains(line, uses[0].At) {
+				lines[i] += " (" + uses[0].At + ")"
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // notSet names the variables of uses, each once.
 func notSet(uses []Unset) string {
 	var names []string

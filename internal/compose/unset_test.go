@@ -135,3 +135,27 @@ func TestLoad_unsetImage(t *testing.T) {
 	}
 	loadGood(t, "services: {a: {image: \"$NOPE\", build: {dockerfile_inline: FROM i}}}", fumehood.Compose{})
 }
+
+func TestLoad_unsetElsewhere(t *testing.T) {
+	const head = "services:\n  a:\n    image: i\n    environment: {X: $OTHER}\n"
+	for name, c := range map[string]struct{ key, says string }{
+		"a mount":        {"volumes: ['${A}:${B}']", "the variables A, B are not set"},
+		"only a source":  {"volumes: ['${A}:/x']", "the variable A is not set"},
+		"only a target":  {"volumes: ['./x:${A}']", "the variable A is not set"},
+		"a whole mount":  {"volumes: ['${A}']", "the variable A is not set"},
+		"ports":          {"ports: ['${A}:${B}']", "the variables A, B are not set"},
+		"a number":       {"scale: $A", "the variable A is not set"},
+		"a size":         {"mem_limit: $A", "the variable A is not set"},
+		"a nested value": {"healthcheck: {test: 'true', interval: $A}", "the variable A is not set"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := load(t, head+"    "+c.key+"\n", fumehood.Compose{})
+			if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "compose.yaml:5") || strings.Contains(err.Error(), "OTHER") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, err := load(t, head+"    scale: x\n", fumehood.Compose{}); err == nil || strings.Contains(err.Error(), "not set") {
+		t.Errorf("of another value: got %v", err)
+	}
+}

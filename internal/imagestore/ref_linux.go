@@ -13,6 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/hostpath"
 )
 
 // source is where an image is read from.
@@ -23,9 +24,8 @@ const (
 	anySource     source = ""         // a name: the store, the Engine, a registry
 	fromRegistry  source = "registry" // a name: the store, a registry
 	byID          source = "id"       // the store, the Engine
-	dockerArchive source = "docker-archive"
-	ociArchive    source = "oci-archive"
-	ociLayout     source = "oci"
+	dockerArchive source = hostpath.DockerArchive
+	ociLayout     source = hostpath.OCILayout
 	dockerDaemon  source = "docker-daemon"
 )
 
@@ -47,20 +47,18 @@ func parse(text string) (reference, error) {
 		r.source, r.id, r.full = byID, id, text
 		return r, nil
 	}
-	if prefix, rest, ok := strings.Cut(text, ":"); ok {
-		switch s := source(prefix); s {
-		case dockerArchive, ociArchive, ociLayout:
-			r.source = s
-			r.path, r.tag, _ = strings.Cut(rest, ":")
-			if r.path == "" {
-				return r, badRef(text, errors.New("path missing"))
-			}
-			var err error
-			r.path, err = filepath.Abs(r.path)
-			return r, err
-		case dockerDaemon:
-			r.source, r.given = s, rest
+	if kind, file := hostpath.OfImage(text); kind != "" {
+		r.source = source(kind)
+		r.path, r.tag, _ = strings.Cut(file, ":")
+		if r.path == "" {
+			return r, badRef(text, errors.New("path missing"))
 		}
+		var err error
+		r.path, err = filepath.Abs(r.path)
+		return r, err
+	}
+	if name, ok := strings.CutPrefix(text, string(dockerDaemon)+":"); ok {
+		r.source, r.given = dockerDaemon, name
 	}
 	parsed, err := name.ParseReference(r.given)
 	if err != nil {
@@ -68,12 +66,6 @@ func parse(text string) (reference, error) {
 	}
 	r.name, r.full = parsed, parsed.Name()
 	return r, nil
-}
-
-// IsFile reports whether a reference is that of a file or folder.
-func IsFile(text string) bool {
-	r, err := parse(text)
-	return err == nil && r.path != ""
 }
 
 func badRef(text string, err error) error {

@@ -90,10 +90,6 @@ func (p *Provider) closeBuilder(ctx context.Context) error {
 	return err
 }
 
-func hasDockerfile(spec fumehood.Spec) bool {
-	return spec.Compose != nil && spec.Compose.Dockerfile != ""
-}
-
 // withoutDockerfile returns the spec of a sandbox of the image that a Dockerfile builds, if spec has a Dockerfile. It
 // builds the image, unless the spec has its ID.
 func (p *Provider) withoutDockerfile(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (fumehood.Spec, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/buildkit"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -78,7 +78,7 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	}
 	bases, pinned, caches := map[string]string{}, map[string]string{}, d.Caches
 	for _, ref := range d.Bases {
-		if imagestore.IsFile(ref) {
+		if kind, _ := hostpath.OfImage(ref); kind != "" {
 			return "", noBuild("FROM " + ref)
 		}
 		img, err := b.p.store.Pull(ctx, ref, !prebuilt) // BuildKit fetches it once more, by its digest

@@ -39,13 +39,7 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 	if err := loaded.CheckPod(spec.Keep); err != nil {
 		return nil, err
 	}
-	j := &project{loaded, p, spec, loaded.Sources()}
-	for _, s := range j.sources {
-		if s.Build == nil && imagestore.IsFile(s.Image) { // files under test could name any file of the user
-			return nil, j.Unsupported(s.Service, "it names a file of the host: load that with `fumehood image load`, and use the image's name", "image")
-		}
-	}
-	return j, nil
+	return &project{loaded, p, spec, loaded.Sources()}, nil
 }
 
 // images returns the images of all services, in the order of the sources. Images that the project builds are built by

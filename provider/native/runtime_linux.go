@@ -53,21 +53,19 @@ func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
 	switch {
 	case name == "":
 		return nil, nil
+	case spec.Compose != nil:
+		what = withProject
 	case os.Geteuid() != 0:
 		what = "without root"
 	case p.opts.UserNamespace:
 		what = "in a user namespace"
 	case spec.Keep:
 		what = "for a kept sandbox"
-	case spec.Compose != nil:
-		what = "with a Compose project"
 	case !spec.Network.IsNone():
 		what = "with a network"
 	}
 	if what != "" {
-		return nil, &fumehood.Error{
-			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the native provider cannot use the runtime %s %s", name, what), Hint: "use the docker provider",
-		}
+		return nil, notByRuntime(name, what)
 	}
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("runtime %s: a relative path", name), Hint: "name a program, or its absolute path"}
