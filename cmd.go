@@ -28,7 +28,8 @@ type Cmd struct {
 	// command's directory, as in POSIX.
 	Args []string
 	// Dir is the working directory. A relative path is resolved against the service's directory. Empty means the
-	// service's directory.
+	// service's directory. As in Docker, a user starts in that even without the right to enter it; any other directory
+	// needs that right.
 	Dir string
 	// Env is added to the service's environment and takes precedence over it. Values are passed byte for byte.
 	Env map[string]string

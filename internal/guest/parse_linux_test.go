@@ -110,9 +110,11 @@ func TestLookUp(t *testing.T) {
 		{"/", nil, "/", unix.EISDIR},
 		{"..", []string{"PATH=" + dir}, "", unix.EISDIR},
 	} {
-		got, err := lookUp(c.name, c.env)
-		if got != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%q with %q: %q, %v; want %q, %v", c.name, c.env, got, err, c.want, c.err)
+		for _, from := range []string{"", dir} {
+			got, err := lookUp(from, c.name, c.env)
+			if got != c.want || !errors.Is(err, c.err) {
+				t.Errorf("%q with %q from %q: %q, %v; want %q, %v", c.name, c.env, from, got, err, c.want, c.err)
+			}
 		}
 	}
 	if got := pathOf([]string{"HOME=/"}); got != "/bin:/usr/bin" {

@@ -196,7 +196,7 @@ func (g *guest) spawn() (*supervisor, error) {
 	}
 	null := g.null.Fd()
 	attr := &syscall.ProcAttr{
-		Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
 		Files: []uintptr{null, null, null, uintptr(theirs)},
 	}
 	g.mu.Lock() // so that the worker is not reaped before it is in g.workers

@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -264,13 +265,12 @@ func (w *worker) do(t task, files []int) {
 
 // start starts the command.
 func (w *worker) start(s *start, files []int) *wire.Failed {
-	dir := string(s.Dir)
-	if err := os.Chdir(dir); err != nil {
-		return &wire.Failed{What: wire.NoDir, Text: reason("chdir to "+dir, err)}
+	dir, err := enterable(string(s.Dir))
+	if err != nil {
+		return &wire.Failed{What: wire.NoDir, Text: reason("chdir to "+string(s.Dir), err)}
 	}
-	defer func() { _ = os.Chdir("/") }() // so that no mount is kept busy
 	args, env := words(s.Args), words(s.Env)
-	program, err := lookUp(args[0], env)
+	program, err := lookUp(dir, args[0], env)
 	if err != nil {
 		what := wire.NoProgram
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
@@ -278,7 +278,7 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 		}
 		return &wire.Failed{What: what, Text: reason(args[0], err)}
 	}
-	attr := &syscall.ProcAttr{Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
 	for _, fd := range files {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
@@ -326,6 +326,28 @@ func forkExec(program string, args []string, attr *syscall.ProcAttr) (pid int, e
 		pid, err = syscall.ForkExec(program, args, attr)
 	}
 	return pid, err
+}
+
+// enterable checks whether a process of this user can change to a directory. It returns the directory, or "" if the process
+// has to stay in that of this worker: root has entered it for the guest, as the Engine does, but its user may not. A worker
+// never changes its directory, since it could not go back.
+func enterable(dir string) (string, error) {
+	var in unix.Stat_t
+	err := unix.Stat(dir+"/.", &in) // needs the right to search dir
+	if errors.Is(err, unix.EACCES) && isCurrent(dir) {
+		return "", nil
+	}
+	return dir, err
+}
+
+// isCurrent reports whether a path is that of this process's directory. No part of it need be accessible.
+func isCurrent(dir string) bool {
+	var current, there unix.Stat_t
+	if unix.Stat(dir, &there) == nil { // "." would need the right to search
+		return unix.Fstatat(unix.AT_FDCWD, "", &current, unix.AT_EMPTY_PATH) == nil && current.Dev == there.Dev && current.Ino == there.Ino
+	}
+	wd, err := syscall.Getwd()
+	return err == nil && path.Clean(dir) == wd
 }
 
 // The directions of move, as offsets in tasks.
@@ -376,11 +398,17 @@ func reason(what string, err error) string {
 	return what + ": " + err.Error()
 }
 
-// lookUp finds a program as shells do. A name with a slash is taken as it is. Any other name is searched in the PATH
-// of env. A file in a directory without search permission counts as not found.
-func lookUp(name string, env []string) (string, error) {
+// lookUp finds a program as shells in a directory do; "" is that of this process. A name with a slash is taken as it is. Any
+// other name is searched in the PATH of env. A file in a directory without search permission counts as not found.
+func lookUp(from, name string, env []string) (string, error) {
+	in := func(file string) string {
+		if from == "" || strings.HasPrefix(file, "/") {
+			return file
+		}
+		return from + "/" + file
+	}
 	if strings.ContainsRune(name, '/') {
-		_, err := runnable(name)
+		_, err := runnable(in(name))
 		return name, err
 	}
 	var found error = unix.ENOENT
@@ -388,7 +416,7 @@ func lookUp(name string, env []string) (string, error) {
 		if dir == "" {
 			dir = "."
 		}
-		there, err := runnable(dir + "/" + name)
+		there, err := runnable(in(dir + "/" + name))
 		if err == nil {
 			return dir + "/" + name, nil
 		}

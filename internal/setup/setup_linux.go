@@ -162,10 +162,26 @@ func (c Config) build(passed []mount) (step string, err error) {
 	if err := c.setEnv(who.home); err != nil {
 		return "set the environment", &failure{FaultImage, err}
 	}
+	c.enterDir()
 	if err := c.confine(who); err != nil {
 		return "give up rights", err
 	}
 	return "", nil
+}
+
+// enterDir changes to the working directory while this process is still root, as the Engine does: the user may run commands
+// there, but may not be able to enter it. If root cannot enter it either, the user may, or a command says what is wrong.
+// No link of the kernel is followed, such as those to what this process has open.
+func (c Config) enterDir() {
+	if c.Dir == "" {
+		return
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, c.Dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return
+	}
+	_ = unix.Fchdir(fd)
+	_ = unix.Close(fd)
 }
 
 // buildRoot makes the sandbox's file systems the only ones.

@@ -130,3 +130,21 @@ func Refuses(cmd func(c *Case) fumehood.Cmd) func(t *testing.T, c *Case) {
 		wantRefused(t, c, cmd(c), fumehood.ErrUnsupported)
 	}
 }
+
+// WantEntered checks that commands start in the service's directory, which their users may not enter, and in /tmp.
+func WantEntered(t *testing.T, sb fumehood.Sandbox, dir string) {
+	t.Helper()
+	for range 2 { // a process that has started one command starts the next
+		for in, want := range map[string]string{"": dir, dir + "/": dir, "/tmp": "/tmp"} {
+			for _, user := range []string{"", "1001"} {
+				res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"pwd", "-P"}, Dir: in, User: user})
+				if err != nil || res.Stdout.Text() != want+"\n" {
+					t.Errorf("directory %q, user %q: got %+v, %v, want %s", in, user, res, err, want)
+				}
+				if res, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"ls"}, Dir: in, User: user}); err != nil || res.Success() != (want == "/tmp") {
+					t.Errorf("list %q as user %q: got %+v, %v", in, user, res, err)
+				}
+			}
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -73,5 +74,22 @@ func TestWriteFile_diskFull(t *testing.T) {
 	}
 	if err := sb.WriteFile(t.Context(), "/tmp/small", []byte("fits"), fumehood.WriteOptions{}); err != nil {
 		t.Error("the next one:", err)
+	}
+}
+
+// A command starts in its service's directory also if its user may not enter it, as with docker run.
+func TestProvider_Start_directoryOfRoot(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]fumehood.Spec{
+		"image":   {Image: "fumehood-test/python", User: "1000", Dir: "/root"},
+		"compose": {Compose: &fumehood.Compose{Content: `services: {default: {image: fumehood-test/python, user: "1000", working_dir: /root, command: sleep infinity}}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sb := start(t, newProvider(t, docker.Options{}), spec)
+			conformance.WantEntered(t, sb, "/root")
+			_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"pwd"}, Dir: "/var/cache/ldconfig"})
+			conformance.WantError(t, err, fumehood.ErrDirNotFound)
+		})
 	}
 }

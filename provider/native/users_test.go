@@ -3,6 +3,7 @@
 package native_test
 
 import (
+	"archive/tar"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -78,4 +79,33 @@ func TestOptions_UserNamespace_unmapped(t *testing.T) {
 	}
 	t.Run("root", unmapped)
 	t.Run("subordinate", func(t *testing.T) { withIDs(t, unmapped, debian, static) })
+}
+
+// A command starts in its service's directory also if its user may not enter it, as in Docker.
+func TestProvider_Start_directoryOfRoot(t *testing.T) {
+	t.Parallel()
+	need(t)
+	image := hostile{
+		files: []layerFile{
+			{tar.Header{Name: "w", Typeflag: tar.TypeDir, Mode: 0o700}, ""}, {tar.Header{Name: "other", Typeflag: tar.TypeDir, Mode: 0o700}, ""}, link("link", "w"),
+		},
+		config: func(c *v1.Config) { c.WorkingDir, c.User = "/w", "1000" },
+	}
+	for name, opts := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, ref := image.provider(t, opts(t))
+			sb := start(t, p, fumehood.Spec{Image: ref})
+			conformance.WantEntered(t, sb, "/w")
+			_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"pwd"}, Dir: "/other"})
+			conformance.WantError(t, err, fumehood.ErrDirNotFound)
+			if got := run(t, start(t, p, fumehood.Spec{Image: ref, Dir: "/link"}), "pwd -P"); got != "/w" {
+				t.Errorf("by a link: %s", got)
+			}
+			// What a process has open is no directory to start in.
+			sb = start(t, p, fumehood.Spec{Image: ref, Dir: "/proc/self/root/w"})
+			_, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"pwd"}})
+			conformance.WantError(t, err, fumehood.ErrDirNotFound)
+		})
+	}
 }
