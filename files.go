@@ -30,8 +30,8 @@ type ReadOptions struct {
 // file mode 0644.
 type WriteOptions struct {
 	Mode fs.FileMode // permission bits of the file; 0 means 0644
-	// Owner is the owner of the file, as in Cmd.User. Without a group, the user's own group is used. If empty, a
-	// new file belongs to the writing user and an existing file keeps its owner.
+	// Owner is the owner of the file and of missing parents that are created, as in Cmd.User. Without a group, the
+	// user's own group is used. If empty, a new file belongs to the writing user and an existing file keeps its owner.
 	Owner string
 	// Atomic writes a new file in the same directory and renames it to the path. Concurrent readers get the old
 	// content or the new, never a part, and a failed write changes nothing. It requires write permission for the

@@ -53,7 +53,7 @@ func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, e
 		return nil, err
 	}
 	for _, t := range opts.Out {
-		if err := t.CopyOut(ctx, sb); err != nil {
+		if err := t.CopyOut(ctx, sb, a.Logger); err != nil {
 			return res, err
 		}
 	}

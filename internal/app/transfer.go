@@ -1,23 +1,30 @@
 package app
 
 import (
+	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // Transfer is a file or a tree to copy. A file is copied into an existing folder, as with cp, and so is a tree that
 // is copied out. A tree that is copied in is merged into an existing folder, so that the result does not depend on
-// whether the image already has that folder.
+// whether the image already has that folder. What is copied in belongs to the service's user, and so do folders that are
+// created for it, also where only root may create them. Existing folders keep their owner; the user must be able to write
+// there. The exception is an empty working directory of root, as Engines create it: it is given to the user.
 type Transfer struct {
 	Host        string // the path on this machine
 	Sandbox     string // a relative path is resolved against the service's directory
@@ -70,6 +77,7 @@ func (t Transfer) copyIn(ctx context.Context, svc fumehood.Service) error {
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
+	claim(ctx, svc, path.Clean(t.absolute(svc)))
 	dir, name, err := t.existing(ctx, svc)
 	if err != nil {
 		return err
@@ -91,6 +99,7 @@ func (t Transfer) writeFile(ctx context.Context, svc fumehood.Service, f io.Read
 	} else if there, err := svc.Stat(ctx, target+"/."); err == nil && there.Mode.IsDir() { // follows a link
 		target = within
 	}
+	claim(ctx, svc, path.Dir(absolute(svc, target)))
 	return svc.WriteFrom(ctx, target, f, info.Size(), fumehood.WriteOptions{Mode: info.Mode().Perm(), ModTime: info.ModTime()})
 }
 
@@ -113,40 +122,126 @@ func (t Transfer) existing(ctx context.Context, svc fumehood.Service) (dir, name
 	return dir, name, nil
 }
 
-// absolute resolves the sandbox's path as the library does.
-func (t Transfer) absolute(svc fumehood.Service) string {
-	if path.IsAbs(t.Sandbox) {
-		return t.Sandbox
+// claim makes a folder of a service one of its user, if it is missing, or empty and the working directory. Root or the Engine
+// does what the user may not. Errors are left to the copy, which names them.
+func claim(ctx context.Context, svc fumehood.Service, folder string) {
+	user := svc.ServiceInfo().User
+	if user == "" {
+		return
 	}
-	return path.Join(svc.ServiceInfo().Dir, t.Sandbox)
+	info, err := svc.Stat(ctx, folder+"/.") // follows a link
+	switch {
+	case err == nil && info.UID == 0 && folder == path.Clean(svc.ServiceInfo().Dir):
+		if in, err := svc.List(ctx, folder); err != nil || len(in) > 0 {
+			return
+		}
+	case errors.Is(err, fumehood.ErrNotFound):
+		claim(ctx, svc, path.Dir(folder))
+		if !errors.Is(svc.Mkdir(ctx, folder, fumehood.MkdirOptions{}), fumehood.ErrPermission) {
+			return
+		}
+	default:
+		return
+	}
+	root := svc.As("0")
+	if root.Mkdir(ctx, folder, fumehood.MkdirOptions{Parents: true}) == nil && root.Chown(ctx, folder, user) == nil {
+		return
+	}
+	dir := func(w io.Writer) error { // belongs to the user, as all that the Engine extracts for it
+		tw := tar.NewWriter(w)
+		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: path.Base(folder) + "/", Mode: 0o755, ModTime: info.ModTime})
+		return cmp.Or(err, tw.Close())
+	}
+	_ = archive.Pipe(dir, func(r io.Reader) error { return svc.ViaEngine().Upload(ctx, path.Dir(folder), r) })
 }
 
-// CopyOut copies from a service to this machine.
-func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service) error {
+func (t Transfer) absolute(svc fumehood.Service) string { return absolute(svc, t.Sandbox) }
+
+// absolute resolves a path in a sandbox as the library does.
+func absolute(svc fumehood.Service, name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return path.Join(svc.ServiceInfo().Dir, name)
+}
+
+// apart are the folders of / whose files are the kernel's, devices or Fumehood's own. They are not copied with /.
+var apart = []string{"/dev", "/proc", "/sys", setup.GuestDir}
+
+// CopyOut copies from a service to this machine. It logs what it leaves out of /.
+func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service, log *slog.Logger) error {
 	op := fmt.Sprintf("copy %s to %s", t.Sandbox, t.Host)
 	host, err := filepath.Abs(t.Host)
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
-	if path.Clean(t.absolute(svc)) == "/" {
-		return &fumehood.Error{
-			Op: op, Class: fumehood.ErrConfig, Err: errors.New("the root folder has devices and the kernel's /proc and /sys, which cannot be copied"),
-			Hint: "copy its folders one by one",
-		}
-	}
 	if info, err := os.Stat(host); err == nil && info.IsDir() {
 		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, like cp
+	}
+	unpack := func(r io.Reader) error {
+		opts := archive.Options{Bytes: maxCopyBytes, Entries: maxCopyEntries, LinksAsText: t.LinksAsText}
+		return archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts)
+	}
+	failed := func(err error) error {
+		if whole, ok := errors.AsType[*fumehood.Error](err); err == nil || ok && whole.Op != "" {
+			return err
+		}
+		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
+	}
+	if path.Clean(t.absolute(svc)) == "/" {
+		log.Warn("the kernel's and Fumehood's folders are not copied", "folders", strings.Join(apart, " "))
+		return failed(archive.Pipe(func(w io.Writer) error { return packRoot(ctx, svc, w) }, unpack))
 	}
 	r, err := svc.Download(ctx, t.Sandbox)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	opts := archive.Options{Bytes: maxCopyBytes, Entries: maxCopyEntries, LinksAsText: t.LinksAsText}
-	if err := archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts); err != nil {
-		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
+	return failed(unpack(r))
+}
+
+// packRoot writes an archive of a service's root file system without the folders apart. All names begin with root/.
+func packRoot(ctx context.Context, svc fumehood.Service, w io.Writer) error {
+	all, err := svc.List(ctx, "/")
+	if err != nil {
+		return err
 	}
-	return nil
+	tw := tar.NewWriter(w)
+	err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "root/", Mode: 0o755})
+	for _, e := range all {
+		if name := "/" + e.Name; err == nil && !slices.Contains(apart, name) {
+			err = packBelow(ctx, svc, tw, name)
+		}
+	}
+	return cmp.Or(err, tw.Close())
+}
+
+// packBelow adds a tree of a service to an archive, below root/.
+func packBelow(ctx context.Context, svc fumehood.Service, tw *tar.Writer, name string) error {
+	r, err := svc.Download(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for tr := tar.NewReader(r); ; {
+		head, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if errors.Is(err, tar.ErrHeader) {
+			err = fmt.Errorf("%w: %w", archive.ErrContent, err)
+		}
+		if err == nil {
+			head.Name, head.Format = "root/"+head.Name, tar.FormatPAX
+			err = tw.WriteHeader(head)
+		}
+		if err == nil {
+			_, err = io.Copy(tw, tr)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // unpackClass returns the error class of a failed copy out.

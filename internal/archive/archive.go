@@ -354,7 +354,7 @@ func (u *unpacker) target(entry string) (string, error) {
 		u.first = first
 	}
 	name := path.Join(u.name, rest)
-	if first == "" || first != u.first || !filepath.IsLocal(filepath.FromSlash(name)) || rest != "" && path.Clean(rest) != rest {
+	if first == "" || first != u.first || !filepath.IsLocal(filepath.FromSlash(name)) || rest != "" && (path.Clean(rest) != rest || !filepath.IsLocal(filepath.FromSlash(rest))) {
 		return "", fmt.Errorf("%w: the entry %q is outside the tree", ErrContent, entry)
 	}
 	return filepath.FromSlash(name), nil

@@ -76,6 +76,7 @@ func stream(t testing.TB, entries ...entry) *bytes.Buffer {
 func TestUnpack_hostile(t *testing.T) {
 	for name, entries := range map[string][]entry{
 		"a name that climbs":            {{name: "x/../../evil", body: "x"}},
+		"a name beside the tree":        {{name: "x/", kind: tar.TypeDir}, {name: "x/../evil", body: "x"}},
 		"a later name that climbs":      {{name: "x/a", body: "x"}, {name: "../evil", body: "x"}},
 		"an absolute name":              {{name: "/evil", body: "x"}},
 		"a second tree":                 {{name: "x/a", body: "x"}, {name: "evil/a", body: "x"}},

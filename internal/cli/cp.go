@@ -26,7 +26,12 @@ func (a *commandLine) newCpCommand(runF func(context.Context, *commandLine, cpOp
 		Long: `Cp copies a file or a tree into or out of a named sandbox. A file, or a tree
 that is copied out, is copied into the target if that is an existing folder. A
 tree that is copied in becomes the target folder itself. A path of this machine
-that looks like NAME:PATH needs ./ before it.`,
+that looks like NAME:PATH needs ./ before it.
+
+What is copied in belongs to the user, and so do missing folders that are
+created for it. Existing folders keep their owner, but an empty working
+directory of root is given to the user. NAME:/ is copied without /dev, /proc
+and /sys.`,
 		Example: `  fumehood cp ./src box:/src
   fumehood cp box:/src/out.txt .
   fumehood cp dump.sql shop:/tmp/ --service db`,
@@ -64,7 +69,7 @@ func parseCopy(source, target string) (name string, t app.Transfer, out bool, er
 func runCp(ctx context.Context, a *commandLine, opts cpOptions) error {
 	return a.in(ctx, opts.named, func(_ fumehood.Sandbox, svc fumehood.Service) error {
 		if opts.out {
-			return opts.CopyOut(ctx, svc)
+			return opts.CopyOut(ctx, svc, a.log)
 		}
 		return opts.CopyIn(ctx, svc)
 	})

@@ -54,21 +54,18 @@ type part struct {
 	io.Closer
 }
 
-// Write creates or replaces a regular file, and creates missing parent directories. The directories belong to the
-// owner of f. So does the file, unless opts has an owner.
+// Write creates or replaces a regular file, and creates missing parent directories. They belong to the owner of f, unless
+// opts has an owner.
 func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if opts.Atomic {
 		return notByArchive("write atomically")
 	}
 	owner, err := f.owner(ctx)
+	if err == nil && opts.Owner != "" {
+		owner, err = f.c.FileOwner(ctx, f.container, opts.Owner)
+	}
 	if err != nil {
 		return err
-	}
-	of := owner
-	if opts.Owner != "" {
-		if of, err = f.c.FileOwner(ctx, f.container, opts.Owner); err != nil {
-			return err
-		}
 	}
 	resolved, info, err := f.c.resolve(ctx, f.container, name)
 	switch {
@@ -88,7 +85,7 @@ func (f *Files) Write(ctx context.Context, name string, r io.Reader, size int64,
 	}
 	heads = append(heads, tar.Header{
 		Typeflag: tar.TypeReg, Name: strings.TrimLeft(resolved, "/"), Size: size, Mode: int64(opts.Mode.Perm()),
-		Uid: of.UID, Gid: of.GID, ModTime: opts.ModTime,
+		Uid: owner.UID, Gid: owner.GID, ModTime: opts.ModTime,
 	})
 	return f.c.extract(ctx, f.container, "/", func(tw *tar.Writer) error { return writeFile(tw, heads, r, size) })
 }

@@ -12,7 +12,7 @@ import (
 // leaves an existing directory as it is.
 func Mkdir(path string, mode fs.FileMode, parents bool) error {
 	if parents {
-		if err := makeParents(path); err != nil {
+		if err := makeParents(path, -1, -1); err != nil {
 			return err
 		}
 	}
@@ -33,16 +33,37 @@ func Mkdir(path string, mode fs.FileMode, parents bool) error {
 	return setMode(path, mode)
 }
 
-// makeParents creates the missing directories above path.
-func makeParents(path string) error {
+// makeParents creates the missing directories above path, with this owner; -1 is this process's.
+func makeParents(path string, uid, gid int) error {
 	dir := parent(path)
-	for dir != "" && os.IsPathSeparator(dir[len(dir)-1]) { // MkdirAll returns another error for "file/"
+	for dir != "" && os.IsPathSeparator(dir[len(dir)-1]) { // Mkdir returns another error for "file/"
 		dir = dir[:len(dir)-1]
 	}
 	if dir == "" {
 		return nil
 	}
-	return os.MkdirAll(dir, 0o755)
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return syscall.ENOTDIR
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := makeParents(dir, uid, gid); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if info, serr := os.Stat(dir); serr == nil && info.IsDir() {
+			return nil // somebody else created it meanwhile
+		}
+		return err
+	}
+	if uid < 0 && gid < 0 {
+		return nil
+	}
+	return ownerError(setOwner(dir, uid, gid), uid, gid)
 }
 
 // parent returns the part of path before its last element. It does not clean it: "link/.." is not ".".

@@ -4,11 +4,19 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 const noReader = syscall.Errno(0) // matches no error
 
 func setMode(dir string, mode fs.FileMode) error { return os.Chmod(dir, mode) }
+
+func setOwner(dir string, uid, gid int) error { return os.Lchown(dir, uid, gid) }
+
+func setTime(f *os.File, at time.Time) error {
+	t := syscall.NsecToFiletime(at.UnixNano())
+	return os.NewSyscallError("SetFileTime", syscall.SetFileTime(syscall.Handle(f.Fd()), nil, &t, &t))
+}
 
 // Rename renames a file or directory.
 func Rename(from, to string) error { return os.Rename(from, to) }

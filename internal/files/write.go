@@ -27,10 +27,10 @@ type Writer struct {
 	place string // for an atomic write: the final path
 }
 
-// Create creates or truncates a regular file, and creates missing parent directories. If path is not a regular file,
+// Create creates or truncates a regular file, and creates missing parent directories, which have the same owner. If path is not a regular file,
 // it is not opened, and the error is archive.ErrNotRegular.
 func Create(path string, opts Options) (*Writer, error) {
-	if err := writable(path); err != nil {
+	if err := writable(path, opts); err != nil {
 		return nil, err
 	}
 	w := &Writer{mode: opts.Mode.Perm(), time: opts.ModTime}
@@ -86,14 +86,14 @@ func WriteProgram(path string, content []byte, mode fs.FileMode) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// writable checks what is at path. If there is nothing, it creates missing parent directories.
-func writable(path string) error {
+// writable checks what is at path. If there is nothing, it creates missing parent directories for the file's owner.
+func writable(path string, opts Options) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && os.IsPathSeparator(path[len(path)-1]):
 		return syscall.EISDIR
 	case errors.Is(err, fs.ErrNotExist):
-		return makeParents(path)
+		return makeParents(path, opts.UID, opts.GID)
 	case err != nil:
 		return err
 	case info.IsDir():
@@ -146,13 +146,13 @@ func (w *Writer) Finish(err error) error {
 	if err == nil {
 		err = w.Chmod(w.mode)
 	}
+	if err == nil && !w.time.IsZero() {
+		err = setTime(w.File, w.time)
+	}
 	if cerr := w.Close(); err == nil {
 		err = cerr
 	}
 	archive.AwaitForks() // the file may be a program
-	if err == nil && !w.time.IsZero() {
-		err = os.Chtimes(w.Name(), w.time, w.time)
-	}
 	if w.place == "" {
 		return err
 	}

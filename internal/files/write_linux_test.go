@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +70,25 @@ func TestWriter_Finish_forks(t *testing.T) {
 	if !t.Failed() {
 		if err := <-finished; err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// What is at the path of a file when it is finished keeps its time.
+func TestWriter_Finish_swapped(t *testing.T) {
+	t.Parallel()
+	dir, old := t.TempDir(), time.Unix(1_000_000_000, 123_456_789)
+	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
+	w, err := Create(path, Options{Mode: 0o644, UID: -1, GID: -1, ModTime: old})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(path, path+".moved"), os.WriteFile(other, nil, 0o600), os.Symlink(other, path), w.Finish(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{path + ".moved": true, other: false} {
+		if info, err := os.Stat(name); err != nil || info.ModTime().Equal(old) != want {
+			t.Errorf("%s was changed at %v, %v", name, info.ModTime(), err)
 		}
 	}
 }

@@ -194,7 +194,7 @@ func (r ranges) ReadAt(p []byte, at int64) (int, error) {
 type writeInput struct {
 	OnPath
 	Mode   int    `query:"mode" minimum:"0" maximum:"511" doc:"permission bits of a new file; 0 means 0644, 420"`
-	Owner  string `query:"owner" doc:"owner of the file"`
+	Owner  string `query:"owner" doc:"owner of the file, and of missing directories above it"`
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
 }
 

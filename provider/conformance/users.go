@@ -171,10 +171,17 @@ var userPromises = []promise{
 				owned(name)
 			}
 		}
+		c.Write(t, "kept/file", "x")
+		if may(c.Sandbox.WriteFile(t.Context(), c.Path("kept/fresh/dir/file"), []byte("x"), fumehood.WriteOptions{Owner: c.other()})) {
+			for _, name := range []string{"kept/fresh", "kept/fresh/dir", "kept/fresh/dir/file"} {
+				owned(name)
+			}
+		}
 		if may(c.Sandbox.Chown(t.Context(), c.Path("given"), c.other())) {
 			owned("given")
 		}
 		want = mine
+		owned("kept")
 		if err := c.Sandbox.Symlink(t.Context(), "given", c.Path("link")); err != nil {
 			t.Fatal(err)
 		}
