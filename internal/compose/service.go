@@ -31,6 +31,8 @@ type Service struct {
 	// HookUsers are the users of the commands that run in it after its start, if they differ from the service's own.
 	// Users of privileged commands are not included.
 	HookUsers []string
+	// Groups are the additional groups of its processes, each a name or an id.
+	Groups []string
 	// Early reports whether the service can start when its dependencies have started, even if they are not healthy yet.
 	// Its main process is a guest, which does nothing before it gets commands, and it mounts nothing that they could
 	// replace before they are healthy.
@@ -75,6 +77,7 @@ func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
 		Name: svc.Name, Image: imageName(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime), Runtime: svc.Runtime,
 		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
+		Groups: svc.GroupAdd,
 	}
 	for _, hook := range svc.PostStart {
 		if hook.User != "" && !hook.Privileged {

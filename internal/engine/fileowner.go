@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/files"
@@ -47,4 +48,17 @@ func (c *Client) small(ctx context.Context, container, name string) ([]byte, err
 	}
 	defer r.Close()
 	return io.ReadAll(io.LimitReader(r, maxUserFile))
+}
+
+// CheckGroup returns an error for a number that is the name of a group of a container, with another id: the Engine would take
+// it for the name.
+func (c *Client) CheckGroup(ctx context.Context, container, number string) error {
+	if _, err := strconv.Atoi(number); err != nil {
+		return nil
+	}
+	groups, err := c.small(ctx, container, "/etc/group")
+	if err != nil {
+		return err
+	}
+	return files.CheckGroupName(number, groups)
 }

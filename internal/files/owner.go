@@ -139,6 +139,17 @@ func CheckIDs(spec string) error {
 	return cmp.Or(checkID(user), checkID(group))
 }
 
+// CheckGroupName returns an error if a number is the name of a group with another id, by the content of /etc/group.
+func CheckGroupName(number string, groups []byte) error {
+	n, _ := id(number)
+	for fields := range records(groups) {
+		if named, ok := id(fields[0]); ok && named == n && fields[2] != strconv.Itoa(n) {
+			return fmt.Errorf("the group %s is the name of the group %s of the image", number, fields[2])
+		}
+	}
+	return nil
+}
+
 // checkID returns an error for a number that is not an id. A name is fine.
 func checkID(text string) error {
 	digits := strings.TrimLeft(text, "+-")

@@ -117,7 +117,7 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 			return errors.Join(sb.taken(), sb.forget()) // the container is not ours to remove
 		}
 		svc := newService(sb, s, containers)
-		if err := svc.checkIDs(); err != nil {
+		if err := svc.checkIDs(ctx); err != nil {
 			return err
 		}
 		if err := svc.checkHooks(ctx); err != nil {

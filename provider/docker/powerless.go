@@ -71,10 +71,22 @@ func (s *service) execLacks(ctx context.Context) (bool, error) {
 }
 
 // checkIDs rejects numbers that are not user or group ids, before the Engine takes them for names.
-func (s *service) checkIDs() error {
+func (s *service) checkIDs(ctx context.Context) error {
 	for _, user := range slices.Concat(s.HookUsers, []string{s.info.User}) {
 		if err := files.CheckIDs(user); err != nil {
 			return &fumehood.Error{Op: "check the user", Service: s.Name, Class: fumehood.ErrConfig, Err: err}
+		}
+	}
+	for _, group := range s.Groups {
+		err := files.CheckIDs(group)
+		if err == nil && s.id != "" {
+			err = s.sb.p.engine.CheckGroup(ctx, s.id, group)
+		}
+		if fumehood.ClassOf(err) != nil {
+			return err
+		}
+		if err != nil {
+			return &fumehood.Error{Op: "check group_add", Service: s.Name, Class: fumehood.ErrConfig, Err: err}
 		}
 	}
 	return nil

@@ -56,6 +56,15 @@ func TestProvider_Start_numericUser(t *testing.T) {
 			_ = failed.Close(t.Context())
 		}
 	}
+	for _, group := range []string{"1002", "01002", "2147483648", "9223372036854775808"} { // 1002 would be root's group
+		failed, err := b.Start(t.Context(), project("group_add: ['"+group+"'], "))
+		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), group) {
+			t.Errorf("group_add %s: %v", group, err)
+		}
+		if err == nil {
+			_ = failed.Close(t.Context())
+		}
+	}
 	if err := sb.ViaEngine().WriteFile(t.Context(), "/owned", nil, fumehood.WriteOptions{Owner: "1002:1002"}); err != nil {
 		t.Fatal(err)
 	}

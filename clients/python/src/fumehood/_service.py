@@ -175,7 +175,7 @@ class AsyncService:
 
         data is bytes, text or a file object, which is read into memory: upload does not do that.
 
-        owner gets the file and the directories that are created. mode is that of a new file, by default 0o644. atomic replaces the file as a whole, or not at all.
+        mode is that of a new file, by default 0o644. atomic replaces the file as a whole, or not at all.
         """
         request = self._write(path, mode, owner, atomic)
         request.body, request.repeat = await self._core.io.thread(lambda: content(data)), True
