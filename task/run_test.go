@@ -199,7 +199,7 @@ func TestRun_failures(t *testing.T) {
 		tries        int
 		text         string
 	}{
-		"a daemon that is gone":   {solve(classed(fumehood.ErrUnavailable)), task.Infra, "solve", 3, "because\ufffd"},
+		"a daemon that is gone":   {solve(classed(fumehood.ErrUnavailable)), task.Infra, "solve", 3, `because\xff`},
 		"an error of no class":    {solve(errors.New("odd")), task.Infra, "solve", 3, "odd"},
 		"a scorer that fails":     {score(task.Score{Value: 1}, classed(fumehood.ErrInfrastructure)), task.Infra, "score", 3, "because"},
 		"no such program":         {task.RunOptions{Solve: command("nothing")}, task.Config, "solve", 1, "nothing"},
@@ -214,6 +214,7 @@ func TestRun_failures(t *testing.T) {
 			return nil
 		}}, task.Infra, "solve", 3, "step go is lost: the guest died"},
 		"a score above 1":      {score(task.Score{Value: 1.5}, nil), task.Config, "score", 1, "the score is 1.5"},
+		"a part's name":        {score(task.Score{Parts: map[string]float64{"\xff": 1}}, nil), task.Config, "score", 1, `"\xff" is not UTF-8`},
 		"a part below 0":       {score(task.Score{Parts: map[string]float64{"style": -1}}, nil), task.Config, "score", 1, `"style" is -1`},
 		"a score of no number": {score(task.Score{Value: math.NaN()}, nil), task.Config, "score", 1, "NaN"},
 	} {
@@ -283,7 +284,7 @@ func TestRun_broken(t *testing.T) {
 					t.Fatalf("%+v, %v", all, err)
 				}
 				r := all[0]
-				if r.Error != nil || r.Score == nil || r.Score.Value != 0 || len(r.Score.Reasons) != 1 || !strings.HasSuffix(r.Score.Reasons[0], "exec: no memory\ufffd") || r.Tries != 1 {
+				if r.Error != nil || r.Score == nil || r.Score.Value != 0 || len(r.Score.Reasons) != 1 || !strings.HasSuffix(r.Score.Reasons[0], `exec: no memory\xff`) || r.Tries != 1 {
 					t.Errorf("got %+v, %+v, %+v", r, r.Score, r.Error)
 				}
 				y.gone(t)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // lastStepSucceeds is the default scorer.
@@ -23,7 +23,7 @@ func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 	return Score{Reasons: []string{"step " + stepName(last, step) + " " + ended(step.Result, step.Cmd.Timeout)}}, nil
 }
 
-// check rejects an invalid score. It makes the reasons valid UTF-8.
+// check rejects an invalid score. In the reasons it escapes bytes that are not UTF-8.
 func (s *Score) check() error {
 	bad := func(what string, value float64) error {
 		return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s is %v, which is not from 0 to 1", what, value)}
@@ -35,14 +35,15 @@ func (s *Score) check() error {
 		if !isScore(value) {
 			return bad(fmt.Sprintf("the score %q", name), value)
 		}
+		if !utf8.ValidString(name) { // in a record it could not be told from another
+			return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("the name of the score %q is not UTF-8", name)}
+		}
 	}
 	for i, reason := range s.Reasons {
-		s.Reasons[i] = valid(reason)
+		s.Reasons[i] = jsontext.Escape(reason)
 	}
 	return nil
 }
 
 // isScore reports whether v is from 0 to 1. It is false for NaN.
 func isScore(v float64) bool { return 0 <= v && v <= 1 }
-
-func valid(text string) string { return strings.ToValidUTF8(text, string(utf8.RuneError)) }

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/alike"
@@ -202,6 +203,9 @@ func (t *Task) checkSample(s *Sample, bad func(error)) {
 	}
 	if len(s.ID) > fumehood.MaxLabel {
 		bad(fmt.Errorf("its id has %d bytes, more than the limit of %d", len(s.ID), fumehood.MaxLabel))
+	}
+	if !utf8.ValidString(s.ID) { // in a record it could not be told from another
+		bad(fmt.Errorf("its id %q is not UTF-8", s.ID))
 	}
 	if t.samples[s.ID] != nil {
 		bad(errors.New("duplicate id"))

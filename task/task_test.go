@@ -227,8 +227,8 @@ func TestInit_invalidTask(t *testing.T) {
 			o.Samples = append(o.Samples,
 				task.Sample{ID: "a"}, task.Sample{}, task.Sample{ID: "b", Metadata: map[string]string{"x y": "", "x-y": ""}},
 				task.Sample{ID: "c", Files: map[string]task.Content{"db:": {}}}, task.Sample{ID: "d", Files: map[string]task.Content{"f": {Path: "/none"}}},
-				task.Sample{ID: "e", Setup: task.Content{Data: "data:;base64,!"}})
-		}, []string{`sample "a": duplicate id`, `sample "": it has no id`, `sample "b"`, "SAMPLE_METADATA_X_Y", `sample "c": file "db:"`, `sample "d": file "f"`, "/none", `sample "e": setup`}},
+				task.Sample{ID: "e", Setup: task.Content{Data: "data:;base64,!"}}, task.Sample{ID: "f\xff"})
+		}, []string{`sample "a": duplicate id`, `sample "": it has no id`, `sample "b"`, "SAMPLE_METADATA_X_Y", `sample "c": file "db:"`, `sample "d": file "f"`, "/none", `sample "e": setup`, `sample "f\xff": its id "f\xff" is not UTF-8`}},
 		"very many": {func(o *task.Options) { o.Samples = make([]task.Sample, 1000) }, []string{`sample "": it has no id`, `and 997 more like it: sample ""`}},
 	} {
 		opts := good()

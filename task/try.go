@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -135,7 +137,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		switch {
 		case s.Result.Outcome != fumehood.Lost:
 		case s.Result.CausedInside:
-			res.Score = &Score{Reasons: []string{valid(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout)))}}
+			res.Score = &Score{Reasons: []string{message(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout)))}}
 		case err == nil && lost == nil:
 			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout))}
 		}
@@ -185,7 +187,7 @@ func (r *SampleResult) fails(ctx context.Context, err error) bool {
 	default:
 		return false
 	}
-	r.Score = &Score{Reasons: []string{valid(short(err.Error()))}}
+	r.Score = &Score{Reasons: []string{message(err.Error())}}
 	return true
 }
 
@@ -213,7 +215,7 @@ const maxFailure = 4 << 10
 
 // failure returns the Failure for an error of an attempt with that context.
 func failure(ctx context.Context, phase string, err error) *Failure {
-	f := &Failure{Class: classOf(ctx, err), Phase: phase, Text: valid(short(err.Error()))}
+	f := &Failure{Class: classOf(ctx, err), Phase: phase, Text: message(err.Error())}
 	var u *provider.Unhealthy
 	if errors.As(err, &u) {
 		f.unhealthy = u.Service
@@ -227,8 +229,12 @@ func (f *Failure) repeats(last *Failure) {
 		return
 	}
 	f.Class = Config
-	f.Text = valid(short(fmt.Sprintf("service %s became unhealthy in two sandboxes in a row, so its health check or the service is wrong: %s", f.unhealthy, f.Text)))
+	f.Text = message(fmt.Sprintf("service %s became unhealthy in two sandboxes in a row, so its health check or the service is wrong: %s", f.unhealthy, f.Text))
 }
+
+// message returns a text for people, of about maxFailure bytes at most. Bytes that are not UTF-8, as in names of files, are
+// written as \xNN.
+func message(text string) string { return strings.ToValidUTF8(short(jsontext.Escape(text)), "") }
 
 // short limits a text to about maxFailure bytes. It keeps the beginning and the end.
 func short(text string) string {
@@ -274,7 +280,7 @@ func stepName(i int, s Step) string {
 	if s.Name == "" {
 		return strconv.Itoa(i + 1)
 	}
-	return s.Name
+	return jsontext.Escape(s.Name)
 }
 
 // endOf returns the end of an output as text, and whether that is not all of it.
