@@ -33,7 +33,7 @@ func newGuests(s *service) *guests.Manager {
 			return s.sb.socketsFolder(s.Name)
 		},
 		SocketDir: compose.SocketDir,
-		Look:      func(ctx context.Context, err error) error { return s.seen(ctx, err, "") },
+		Look:      func(ctx context.Context, err error) error { return cmp.Or(s.trapped(ctx), s.seen(ctx, err, "")) },
 		Trusted:   s.checkUnended,
 	}
 	if sb := s.sb; sb != nil { // nil if the service is only described

@@ -15,9 +15,12 @@ import (
 // maxUsers is the maximum size, in bytes, of the files in which the container's runtime looks up a user.
 const maxUsers = 16 << 20
 
+// userFiles are the files in which the container's runtime looks up a user.
+var userFiles = []string{"/etc/passwd", "/etc/group"}
+
 // checkUsers rejects user files that would block the container's runtime, such as pipes.
 func checkUsers(ctx context.Context, look func(ctx context.Context, file string) error) error {
-	for _, file := range []string{"/etc/passwd", "/etc/group"} {
+	for _, file := range userFiles {
 		err := look(ctx, file)
 		for _, class := range []error{fumehood.ErrNotRegular, fumehood.ErrIsDirectory, fumehood.ErrTooLarge, fumehood.ErrUnsupported} {
 			if errors.Is(err, class) {
@@ -29,19 +32,32 @@ func checkUsers(ctx context.Context, look func(ctx context.Context, file string)
 }
 
 // trapped returns an error if user files were changed after checkUsers accepted them. A program in the sandbox may also
-// switch them back and forth, so trapped checks several times. It returns nil if the files are fine. It works even if
-// ctx has ended. It asks the Engine only if there is no guest to ask: while a runtime blocks on a pipe, the Engine does
-// not answer requests about its container.
+// switch them back and forth, so trapped checks several times, and a change meanwhile is an ErrBroken. It returns nil if
+// the files are fine. It works even if ctx has ended. It asks the Engine only if there is no guest to ask: while a
+// runtime blocks on a pipe, the Engine does not answer requests about its container.
 func (s *service) trapped(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guests.DeathWait)
 	defer cancel()
-	look := s.checkRegular
-	if main := s.guests.Main(); main != nil {
+	look, main := s.checkRegular, s.guests.Main()
+	if main != nil {
 		look = func(ctx context.Context, file string) error { return sees(ctx, main, file) }
 	}
+	first := map[string]fumehood.FileInfo{}
 	for range 20 {
 		if err := checkUsers(ctx, look); err != nil {
 			return err
+		}
+		for _, file := range userFiles {
+			if main == nil {
+				continue
+			}
+			info, err := main.Stat(ctx, file)
+			if was, known := first[file]; err == nil && known && was != info {
+				return &fumehood.Error{Class: fumehood.ErrBroken, Err: fmt.Errorf("a program in the sandbox keeps replacing %s, in which users are looked up", file)}
+			}
+			if err == nil {
+				first[file] = info
+			}
 		}
 	}
 	return nil
