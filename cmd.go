@@ -66,6 +66,12 @@ type Cmd struct {
 	// its outcome is TimedOut. 0 means no limit. Time in which the program blocks because a writer, or a loop over
 	// its events, is slow counts, as with a pipe.
 	Timeout time.Duration
+	// CPUTime limits the processor time of the command and all its descendants together, also of orphans, killed children
+	// and children that nobody waits for, until the command's own process has ended and, with KillRest, the rest too. A
+	// command that uses more is killed, and its outcome is CPUTimeExceeded, also if it ended before that was noticed. If
+	// Timeout expires too, the limit that was reached first counts. 0 means no limit. Where the sandbox has no control group
+	// that counts processor time, a command with a limit is an ErrUnsupported. docs/design/outcomes.md has the precision.
+	CPUTime time.Duration
 	// StdoutCap and StderrCap limit the bytes that the Result keeps of each stream. The end of the stream is kept,
 	// and Output.Total counts all bytes. 0 means DefaultOutputCap, KeepNone keeps nothing.
 	StdoutCap, StderrCap int64
@@ -78,7 +84,7 @@ type Cmd struct {
 	// run until the sandbox is closed. If the provider cannot kill them, the Result has Leaked set.
 	KillRest bool
 
-	// Rlimits limit each process of the command. The zero value sets no limit.
+	// Rlimits limit each process of the command, see CPUTime for all together. The zero value sets no limit.
 	Rlimits Rlimits
 
 	// ViaEngine runs the command without the help of any process in the sandbox, if the provider supports that:
@@ -118,6 +124,9 @@ func (c *Cmd) Validate() error {
 	}
 	if c.Timeout < 0 {
 		return bad("the timeout %v is negative", c.Timeout)
+	}
+	if c.CPUTime < 0 {
+		return bad("the limit of processor time %v is negative", c.CPUTime)
 	}
 	if c.Grace < NoGrace {
 		return bad("the grace %v is negative", c.Grace)

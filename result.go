@@ -16,6 +16,8 @@ const (
 	Signaled Outcome = "signaled"
 	// TimedOut: the program's Timeout expired on our clock, and we killed it.
 	TimedOut Outcome = "timed-out"
+	// CPUTimeExceeded: the program and its descendants used more processor time than Cmd.CPUTime. Reason has the time.
+	CPUTimeExceeded Outcome = "cpu-time-exceeded"
 	// OutOfMemory: the kernel's out-of-memory killer killed the program. Or it killed another process of the service while
 	// the program ran alone there, and the program did not exit with 0: then Reason says how the program ended. A
 	// service's own program and its health checks do not count as others that run.
@@ -25,12 +27,14 @@ const (
 )
 
 // Outcomes returns all outcomes of a command that has ended.
-func Outcomes() []Outcome { return []Outcome{Exited, Signaled, TimedOut, OutOfMemory, Lost} }
+func Outcomes() []Outcome {
+	return []Outcome{Exited, Signaled, TimedOut, CPUTimeExceeded, OutOfMemory, Lost}
+}
 
 // Result describes a command that ran.
 type Result struct {
 	Outcome  Outcome `json:"outcome"`
-	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 if its timeout ended it, or lost
+	ExitCode int     `json:"exit_code"`        // the program's own; 128+n for signal n; -1 if its timeout ended it, it exceeded Cmd.CPUTime, or lost
 	Signal   int     `json:"signal,omitempty"` // Linux signal number if the outcome is Signaled, else 0
 
 	Stdout Output `json:"stdout"`

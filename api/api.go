@@ -88,6 +88,7 @@ type Cmd struct {
 	Events    bool     `json:"events,omitempty" doc:"its events will be followed: for 5 s at most, it waits for the reader rather than lose output; only to start"`
 	Detach    bool     `json:"detach,omitempty" doc:"run on after the lease, in a kept sandbox; only to start"`
 	Timeout   float64  `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds after which it is killed; 0 means no limit"`
+	CPUTime   float64  `json:"cpu_time_ms,omitempty" minimum:"0" doc:"milliseconds of processor time, of it and all its descendants together, after which it is killed; 0 means no limit"`
 	Grace     float64  `json:"grace_ms,omitempty" minimum:"-1" doc:"milliseconds between SIGTERM and SIGKILL; 0 means 1000, -1 none"`
 	StdoutCap int64    `json:"stdout_cap,omitempty" minimum:"-1" doc:"bytes of standard output that the result keeps, of its end; 0 means 10 MiB, -1 none"`
 	StderrCap int64    `json:"stderr_cap,omitempty" minimum:"-1" doc:"the same of standard error"`
@@ -125,7 +126,7 @@ func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // Command returns the command without its standard input.
 func (c *Cmd) Command() fumehood.Cmd {
 	cmd := fumehood.Cmd{
-		Args: jsontext.Strings(c.Args), Dir: string(c.Dir), Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Events: c.Events, Detach: c.Detach, Timeout: Duration(c.Timeout),
+		Args: jsontext.Strings(c.Args), Dir: string(c.Dir), Env: c.Env, User: c.User, StdinPipe: c.StdinPipe, Events: c.Events, Detach: c.Detach, Timeout: Duration(c.Timeout), CPUTime: Duration(c.CPUTime),
 		Grace: Duration(c.Grace), StdoutCap: c.StdoutCap, StderrCap: c.StderrCap, KillRest: c.KillRest, ViaEngine: c.ViaEngine,
 		TTY: c.TTY, Rows: c.Rows, Cols: c.Cols, Term: c.Term,
 	}

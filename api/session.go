@@ -115,6 +115,7 @@ type Execute struct {
 	Entry     Text     `json:"entry,omitempty"`
 	Stdin     [][]byte `json:"stdin,omitempty" doc:"pieces of the standard input in base64, which are sent one by one"`
 	Timeout   float64  `json:"timeout_ms,omitempty" minimum:"0" doc:"milliseconds from the setup's end; 0 means no limit"`
+	CPUTime   float64  `json:"cpu_time_ms,omitempty" minimum:"0" doc:"milliseconds of processor time of setup and command, as of a command; 0 means no limit"`
 	Env       Env      `json:"env,omitempty"`
 	StdoutCap int64    `json:"stdout_cap,omitempty" minimum:"-1" doc:"as of a command"`
 	StderrCap int64    `json:"stderr_cap,omitempty" minimum:"-1" doc:"as of a command"`
@@ -122,7 +123,7 @@ type Execute struct {
 
 // Options returns the options for package session.
 func (o *Execute) Options() session.ExecuteOptions {
-	opts := session.ExecuteOptions{Command: string(o.Command), Entry: string(o.Entry), Timeout: Duration(o.Timeout), Env: o.Env, StdoutCap: o.StdoutCap, StderrCap: o.StderrCap}
+	opts := session.ExecuteOptions{Command: string(o.Command), Entry: string(o.Entry), Timeout: Duration(o.Timeout), CPUTime: Duration(o.CPUTime), Env: o.Env, StdoutCap: o.StdoutCap, StderrCap: o.StderrCap}
 	if len(o.Stdin) > 0 {
 		opts.Stdin = session.Chunks(o.Stdin...)
 	}

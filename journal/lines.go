@@ -77,7 +77,8 @@ type Command struct {
 	Args      []Text            `json:"args"`
 	Env       map[string]string `json:"env,omitempty"` // names of variables, each with "[redacted]"
 	Stdin     bool              `json:"stdin,omitempty"`
-	TimeoutMS float64           `json:"timeout_ms,omitempty"` // in milliseconds
+	TimeoutMS float64           `json:"timeout_ms,omitempty"`  // in milliseconds
+	CPUTimeMS float64           `json:"cpu_time_ms,omitempty"` // in milliseconds
 	Detached  bool              `json:"detached,omitempty"`
 	ViaEngine bool              `json:"via_engine,omitempty"`
 	TTY       bool              `json:"tty,omitempty"`

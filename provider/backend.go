@@ -43,7 +43,7 @@ type ServiceBackend interface {
 	// Start starts cmd, at most once. If it returns an error, nothing runs. Dir is absolute, and an empty User
 	// means the service's own. The backend adds the service's environment, including Spec.Env, to Env. The caller
 	// handles Timeout, the output caps, Stdout, Stderr and reading from Stdin. The backend handles Grace, KillRest,
-	// Rlimits and TTY; what it cannot do is an ErrUnsupported, but KillRest then sets Exit.Leaked. Input arrives
+	// Rlimits, CPUTime and TTY; what it cannot do is an ErrUnsupported, but KillRest then sets Exit.Leaked. Input arrives
 	// through ProcessBackend.Write; without input, the caller calls CloseStdin. A backend that cannot bypass the
 	// sandbox's own programs ignores ViaEngine.
 	//

@@ -250,6 +250,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 			p.result.Stdout.Total, p.result.Stderr.Total = t[0], t[1]
 		}
 		switch {
+		case exit.Outcome == fumehood.CPUTimeExceeded: // the limit was exceeded before something else killed it
 		case errors.Is(why, errTimeout):
 			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Reason = fumehood.TimedOut, -1, 0, ""
 		case errors.Is(why, errKilled) && exit.Outcome == "":

@@ -183,7 +183,7 @@ func (r *Recorder) command(service string, cmd fumehood.Cmd) (end func(*fumehood
 	c := r.clip(cmd.Env)
 	line := journal.Command{
 		ID: id, Service: c.text(service, maxName), User: journal.Text(c.text(cmd.User, maxName)), Dir: journal.Text(c.text(cmd.Dir, maxPath)), Args: jsontext.Of(c.texts(cmd.Args, maxText)),
-		Env: c.names(slices.Sorted(maps.Keys(cmd.Env))), Stdin: cmd.Stdin != nil || cmd.StdinPipe, TimeoutMS: millis(cmd.Timeout),
+		Env: c.names(slices.Sorted(maps.Keys(cmd.Env))), Stdin: cmd.Stdin != nil || cmd.StdinPipe, TimeoutMS: millis(cmd.Timeout), CPUTimeMS: millis(cmd.CPUTime),
 		Detached: cmd.Detach, ViaEngine: cmd.ViaEngine, TTY: cmd.TTY,
 	}
 	line.Head = r.head("command", c)

@@ -423,6 +423,14 @@ func TestGrader_errors(t *testing.T) {
 			})
 		})
 	}
+	t.Run("processor time", func(t *testing.T) {
+		t.Parallel()
+		g := grader(t)
+		g.Cmd = fumehood.Cmd{Args: []string{"echo", "1"}, CPUTime: time.Minute} // the Engine's exec limits no command
+		if got, err := graded(t, p, g, write(right)); !errors.Is(err, fumehood.ErrUnsupported) || got.Value != 0 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
 	t.Run("exit code", func(t *testing.T) {
 		t.Parallel()
 		attempted(t, p, write(right), func(a *task.Attempt) {

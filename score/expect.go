@@ -21,7 +21,8 @@ type Expect struct {
 	// ExitCode is the expected exit code, or a list of accepted codes. Absent means 0, unless outcome is set to
 	// something else than exited.
 	ExitCode []int `yaml:"exit_code"`
-	// Outcome is the expected end of the command: exited (the default), signaled, timed-out or out-of-memory.
+	// Outcome is the expected end of the command: exited (the default), signaled, timed-out, cpu-time-exceeded
+	// or out-of-memory.
 	Outcome fumehood.Outcome `yaml:"outcome" form:"outcome"`
 	// Stdout is the expected standard output.
 	Stdout *Text `yaml:"stdout"`
@@ -173,6 +174,8 @@ func end(r *fumehood.Result) string {
 		return fmt.Sprintf("was ended by signal %d", r.Signal)
 	case fumehood.TimedOut:
 		return fmt.Sprintf("timed out after %v", r.Duration.Round(1e6))
+	case fumehood.CPUTimeExceeded:
+		return "exceeded its limit of processor time"
 	case fumehood.OutOfMemory:
 		return "ran out of memory"
 	}
@@ -186,6 +189,8 @@ func past(o fumehood.Outcome) string {
 		return "been ended by a signal"
 	case fumehood.TimedOut:
 		return "timed out"
+	case fumehood.CPUTimeExceeded:
+		return "exceeded its limit of processor time"
 	case fumehood.OutOfMemory:
 		return "run out of memory"
 	}

@@ -172,7 +172,7 @@ func (g *Grader) run(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox) 
 		return task.Score{Value: 1}, nil
 	case g.ByExitCode:
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
-	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.OutOfMemory:
+	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.CPUTimeExceeded || r.Outcome == fumehood.OutOfMemory:
 		// Code of the attempt that it runs may have caused this on purpose.
 		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
 	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // also possibly on purpose

@@ -363,6 +363,24 @@ func TestExecute_memoryOfChildren(t *testing.T) {
 	}
 }
 
+// A limit of processor time, with and without a setup.
+func TestExecute_cpuTime(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	for name, more := range map[string]string{"plain": "", "setup": `setup: {commands: ["export A=1"]}`} {
+		s := p.open(t, p.environment(t, more), session.Agent, nil)
+		r := spawn(t, s, session.SpawnOptions{Image: "fumehood-test/busybox"})
+		busy := sh("(while :; do :; done) & while :; do :; done")
+		busy.CPUTime, busy.Timeout = 300*time.Millisecond, time.Minute
+		if res := execute(t, r, busy); res.Outcome != fumehood.CPUTimeExceeded || res.ExitCode != -1 || res.TimedOut() || !strings.Contains(res.Reason, "of processor time") {
+			t.Errorf("%s: %s, code %d, %s", name, res.Outcome, res.ExitCode, res.Reason)
+		}
+		if res := execute(t, r, sh("exit 3")); res.Outcome != fumehood.Exited || res.ExitCode != 3 {
+			t.Errorf("%s, without a limit: %s, code %d", name, res.Outcome, res.ExitCode)
+		}
+	}
+}
+
 func TestExecute_setupInBash(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)

@@ -24,6 +24,8 @@ type ExecuteOptions struct {
 	// Timeout limits the time of the command, counted from the end of the setup. The setup has its own limit in
 	// the spec. Both are measured on this machine's clock. 0 means no limit.
 	Timeout time.Duration
+	// CPUTime limits the processor time of the setup and the command together, as of fumehood.Cmd. 0 means no limit.
+	CPUTime time.Duration
 	// Env takes precedence over all other variables.
 	Env map[string]string
 	// StdoutCap and StderrCap limit the output that a Result keeps, as in fumehood.Cmd. They apply to the
@@ -183,8 +185,11 @@ func (s *Session) newRun(spawn SpawnOptions, opts ExecuteOptions) (*run, error) 
 	if opts.Timeout < 0 {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("timeout %v is negative", opts.Timeout)}
 	}
+	if opts.CPUTime < 0 {
+		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("limit of processor time %v is negative", opts.CPUTime)}
+	}
 	r := &run{text: opts.Command, timeout: opts.Timeout, cmd: fumehood.Cmd{
-		Stdin: opts.Stdin, Env: opts.Env, StdoutCap: opts.StdoutCap, StderrCap: opts.StderrCap,
+		Stdin: opts.Stdin, Env: opts.Env, CPUTime: opts.CPUTime, StdoutCap: opts.StdoutCap, StderrCap: opts.StderrCap,
 		TTY: s.local() && s.env.Local.RequiresTTY,
 	}}
 	if r.text == "" {

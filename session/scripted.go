@@ -136,6 +136,7 @@ func (h *halves) result(res *fumehood.Result, late bool) *Result {
 	r.SetupStdout, r.SetupStderr = out(fumehood.Stdout, Setup), out(fumehood.Stderr, Setup)
 	r.SetupEnded = !h.passed()
 	switch {
+	case late && r.Outcome == fumehood.CPUTimeExceeded: // before it was killed
 	case late && r.Outcome == fumehood.OutOfMemory:
 		r.ExitCode, r.Reason = -1, strings.Replace(r.Reason, "was killed by the caller", "was killed at its timeout", 1)
 	case late:

@@ -50,6 +50,8 @@ func ended(r *fumehood.Result, limit time.Duration) string {
 		return fmt.Sprintf("was killed by signal %d", r.Signal)
 	case fumehood.TimedOut:
 		return fmt.Sprintf("did not end within the limit of %s", limit)
+	case fumehood.CPUTimeExceeded:
+		return "exceeded its limit of processor time"
 	case fumehood.OutOfMemory:
 		return "ran out of memory"
 	}
@@ -68,7 +70,7 @@ func lastOf(text string) string {
 // class returns the error class of the failure.
 func (e *SetupError) class() error {
 	switch e.Result.Outcome {
-	case fumehood.TimedOut, fumehood.OutOfMemory:
+	case fumehood.TimedOut, fumehood.CPUTimeExceeded, fumehood.OutOfMemory:
 		return fumehood.ErrLimit
 	case fumehood.Exited, fumehood.Signaled:
 		return fumehood.ErrConfig

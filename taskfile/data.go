@@ -44,6 +44,7 @@ func (s *Sample) checkData(defaults *Defaults) error {
 		environment("grader.", g.Environment)
 		note("grader.user", g.User != "")
 		note("grader.timeout of none", g.Timeout == fumehood.NoLimit)
+		note("grader.cpu_time of none", g.CPUTime == fumehood.NoLimit)
 		var graders fumehood.Limits
 		if defaults.Grader != nil {
 			graders = fumehood.Limits(defaults.Grader.Limits)

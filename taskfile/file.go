@@ -87,8 +87,8 @@ type Defaults struct {
 	Steps []Step `yaml:"steps"`
 	// Timeout bounds the time of each command that does not set its own; none means no limit.
 	Timeout time.Duration `yaml:"timeout" form:"duration"`
-	// CPUTime bounds the processor time of each process of a command, in whole seconds; signal 24 kills a process
-	// that exceeds it. Absent or none means no limit.
+	// CPUTime bounds the processor time of a command and all its processes together. A command that exceeds it is killed, with
+	// the outcome cpu-time-exceeded. Absent or none means no limit.
 	CPUTime time.Duration `yaml:"cpu_time" form:"duration"`
 	// Expect is the expected outcome of the last command, and of the files at the end. If absent, and there is no
 	// grader, the command must exit with 0.
@@ -169,7 +169,7 @@ type Step struct {
 	Stdin Content `yaml:"stdin"`
 	// Timeout bounds its time. Absent means the sample's; none means no limit.
 	Timeout time.Duration `yaml:"timeout" form:"duration"`
-	// CPUTime bounds the processor time of each of its processes. Absent means the sample's; none means no limit.
+	// CPUTime bounds the processor time of all its processes together. Absent means the sample's; none means no limit.
 	CPUTime time.Duration `yaml:"cpu_time" form:"duration"`
 	// Expect is the expected outcome. If it is not met, no further step runs, and the score is 0. Absent means
 	// that any outcome is accepted.
@@ -203,6 +203,8 @@ type Grader struct {
 	Env map[string]string `yaml:"env"`
 	// Timeout bounds its time.
 	Timeout time.Duration `yaml:"timeout" form:"duration"`
+	// CPUTime bounds the processor time of all its processes together. Absent or none means no limit.
+	CPUTime time.Duration `yaml:"cpu_time" form:"duration"`
 	// MaxSize bounds the total size of all artifacts, such as 64MiB.
 	MaxSize int64 `yaml:"max_size" form:"bytes"`
 	// MaxFiles bounds the number of files and folders among the artifacts.

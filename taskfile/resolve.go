@@ -232,13 +232,9 @@ func (s *Sample) resolveSteps(defaults *Defaults, common, me origin, mine, share
 			who.bad(0, fmt.Errorf("duplicate step name %q", st.Name))
 		}
 		names[st.Name] = true
-		ready := step{Step: st, stdin: inputs.steps[i], wall: s.wall(st.Timeout, defaults)}
+		ready := step{Step: st, stdin: inputs.steps[i], wall: s.wall(st.Timeout, defaults), cpu: s.cpuTime(st.CPUTime, defaults)}
 		if err := st.check(i == len(steps)-1); err != nil {
 			who.bad(0, fmt.Errorf("step %q: %w", st.Name, err))
-		}
-		var err error
-		if ready.cpu, err = s.cpuTime(st.CPUTime, defaults); err != nil {
-			me.bad(0, fmt.Errorf("step %q: %w", st.Name, err))
 		}
 		s.steps = append(s.steps, ready)
 	}
@@ -262,13 +258,9 @@ func (s *Sample) wall(own time.Duration, defaults *Defaults) time.Duration {
 	return limit(cmp.Or(own, s.Timeout, defaults.Timeout, DefaultTimeout))
 }
 
-// cpuTime returns the limit of a command's processor time; 0 means no limit. The kernel counts whole seconds.
-func (s *Sample) cpuTime(own time.Duration, defaults *Defaults) (time.Duration, error) {
-	d := limit(cmp.Or(own, s.CPUTime, defaults.CPUTime))
-	if d%time.Second != 0 {
-		return 0, fmt.Errorf("its cpu_time of %v is not in whole seconds", d)
-	}
-	return d, nil
+// cpuTime returns the limit of a command's processor time; 0 means no limit.
+func (s *Sample) cpuTime(own time.Duration, defaults *Defaults) time.Duration {
+	return limit(cmp.Or(own, s.CPUTime, defaults.CPUTime))
 }
 
 // limit converts a duration of a file: the result 0 means no limit.
@@ -317,7 +309,7 @@ func (g *Grader) resolve(id string, who, me origin, env *environment, envs *envi
 	}
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
-		Cmd:    fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Timeout: limit(g.Timeout)},
+		Cmd:    fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Timeout: limit(g.Timeout), CPUTime: limit(g.CPUTime)},
 		Hidden: hidden,
 	}
 	env.needs(id, &out.Spec)

@@ -140,7 +140,7 @@ func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) er
 	if err != nil {
 		return err
 	}
-	cmd := fumehood.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Timeout: st.wall, Rlimits: fumehood.Rlimits{CPU: st.cpu}, KillRest: true}
+	cmd := fumehood.Cmd{Args: st.Command, Dir: st.Workdir, Env: st.Env, User: st.User, Timeout: st.wall, CPUTime: st.cpu, KillRest: true}
 	if st.stdin != (task.Content{}) {
 		in, _, err := st.stdin.Open()
 		if err != nil {

@@ -268,19 +268,22 @@ name: cpu
 environment: {image: fumehood-test/busybox}
 cpu_time: 1s
 command: "while :; do :; done"
-expect: {outcome: signaled}
+expect: {outcome: cpu-time-exceeded}
 samples:
   - {id: default}
+  - {id: children, command: "for i in 1 2 3 4; do (i=0; while test $i -lt 900000; do i=$((i+1)); done); done"}
   - {id: unbound, cpu_time: none, command: "while read -r stat </proc/$$/stat; do set -- $stat; test $((${14} + ${15})) -lt 130 || exit 0; done"}
   - {id: step, command: null, steps: [{command: "while :; do :; done", cpu_time: 2s}]}
 `})
 	results := run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true}))
 	for sample, want := range map[string]struct {
-		signal int
-		least  float64
-	}{"default": {24, 0.5}, "unbound": {0, 1.2}, "step": {24, 1.5}} {
+		outcome fumehood.Outcome
+		least   float64
+	}{
+		"default": {fumehood.CPUTimeExceeded, 1}, "children": {fumehood.CPUTimeExceeded, 1}, "unbound": {fumehood.Exited, 1.2}, "step": {fumehood.CPUTimeExceeded, 2},
+	} {
 		r := results[sample]
-		if r.Error != nil || r.Steps[0].Signal != want.signal && want.signal > 0 || r.Steps[0].CPU < want.least || (r.Steps[0].Outcome == fumehood.Signaled) != (want.signal > 0) {
+		if r.Error != nil || r.Steps[0].Outcome != want.outcome || r.Steps[0].CPU < want.least {
 			t.Errorf("%s: %s, %+v", sample, said(r), r.Steps)
 		}
 	}

@@ -47,6 +47,8 @@ common type, otherwise xterm, unless -e or the service sets it.`,
 			switch {
 			case opts.cmd.Timeout < 0:
 				return usageError("--timeout %v is negative", opts.cmd.Timeout)
+			case opts.cmd.CPUTime < 0:
+				return usageError("--cpu-time %v is negative", opts.cmd.CPUTime)
 			case opts.json && (opts.cmd.TTY || opts.cmd.Detach):
 				return usageError("--json cannot be combined with --tty or --detach")
 			}
@@ -68,6 +70,7 @@ common type, otherwise xterm, unless -e or the service sets it.`,
 	flags.StringArrayVarP(&env, "env", "e", nil, "set a `variable` with NAME=VALUE, or pass on this process's with NAME")
 	flags.StringVarP(&opts.cmd.Dir, "workdir", "w", "", "the working `directory` (default: the service's)")
 	flags.DurationVar(&opts.cmd.Timeout, "timeout", 0, "kill the command after this time, such as 90s or 5m (default: no limit)")
+	flags.DurationVar(&opts.cmd.CPUTime, "cpu-time", 0, "limit the processor time of the command and its descendants together, such as 10s (default: no limit)")
 	flags.StringSliceVar(&ulimits, "ulimit", nil, "comma-separated `limits` of each process: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.BoolVarP(&opts.cmd.TTY, "tty", "t", false, "give the command a terminal")
 	flags.BoolVarP(&opts.cmd.StdinPipe, "interactive", "i", false, "with --detach: leave standard input open for \"fumehood process write\"")

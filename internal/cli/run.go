@@ -44,6 +44,7 @@ type runFlags struct {
 	copies, ulimits []string
 	linksAsText     bool
 	timeout         time.Duration
+	cpuTime         time.Duration
 	json, keep      bool
 	tty             bool
 	journal         journalFlag
@@ -94,6 +95,7 @@ common type, otherwise xterm, unless -e or the image sets it.`,
 	f.add(flags)
 	f.project.add(flags)
 	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this time, such as 90s or 5m (default: no limit)")
+	flags.DurationVar(&f.cpuTime, "cpu-time", 0, "limit the processor time of the command and its descendants together, such as 10s (default: no limit)")
 	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "comma-separated `limits` of each process: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or tree: HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
 	addLinksAsText(flags, &f.linksAsText)
@@ -162,6 +164,9 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	if f.timeout < 0 {
 		return runOptions{}, fmt.Errorf("--timeout %v is negative", f.timeout)
 	}
+	if f.cpuTime < 0 {
+		return runOptions{}, fmt.Errorf("--cpu-time %v is negative", f.cpuTime)
+	}
 	if f.json && f.tty {
 		return runOptions{}, errors.New("--json cannot be combined with --tty")
 	}
@@ -170,7 +175,7 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 		return runOptions{}, err
 	}
 	what.Keep = f.keep
-	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout, TTY: f.tty}}
+	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout, CPUTime: f.cpuTime, TTY: f.tty}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -361,6 +366,8 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		return &exitError{code: res.ExitCode}
 	case fumehood.TimedOut:
 		return &exitError{code: exitTimeout, err: fmt.Errorf("the command timed out after %v", opts.cmd.Timeout)}
+	case fumehood.CPUTimeExceeded:
+		return &exitError{code: exitTimeout, err: fmt.Errorf("the command exceeded its limit of processor time%s%s", ofLimit(opts.cmd.CPUTime), because(res))}
 	case fumehood.OutOfMemory:
 		limit := "no limit is set, so the machine's memory ran out"
 		if memory := opts.spec.Limits.WithDefaults().Memory; memory != fumehood.NoLimit {
@@ -371,6 +378,14 @@ func (a *commandLine) verdict(opts runOptions, res *fumehood.Result) error {
 		return &exitError{code: exitFailure, err: fmt.Errorf("the command is lost, and its outcome is unknown: %s", res.Reason)}
 	}
 	return &fumehood.Error{Op: "run", Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("unknown outcome %q", res.Outcome)}
+}
+
+// ofLimit returns a limit as a phrase, or "" if it is not known.
+func ofLimit(limit time.Duration) string {
+	if limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %v", limit)
 }
 
 // outOfMemory returns how a command ran out of memory, as a phrase after "the command".

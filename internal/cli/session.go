@@ -47,7 +47,7 @@ type sessionFlags struct {
 	workspace, resume, entry, command, out, assets, image, user, setup string
 	env, mounts, ports                                                 []string
 	eval, json, stdin, noSetup                                         bool
-	timeout                                                            time.Duration
+	timeout, cpuTime                                                   time.Duration
 	journal                                                            journalFlag
 	allow                                                              allowFlags
 	limits                                                             limitFlags
@@ -96,6 +96,7 @@ the path where the command finds NAME of the folder given by --assets.`,
 	flags.StringVar(&f.command, "command", "", "run this shell `text` instead of the spec's command and entry")
 	flags.BoolVar(&f.stdin, "stdin", false, "pass standard input on, and print the output only when the command has ended (default: empty input)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "kill the command after this `time`, such as 90s (default: no limit); the setup has the spec's timeout")
+	flags.DurationVar(&f.cpuTime, "cpu-time", 0, "limit the processor `time` of setup and command with their descendants together, such as 10s (default: no limit)")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, output and errors")
 	return cmd
 }
@@ -144,6 +145,8 @@ func (f *sessionFlags) options(command string) (o sessionOptions, err error) {
 		return o, errors.New("--snapshot-out cannot be combined with --eval")
 	case f.timeout < 0:
 		return o, fmt.Errorf("--timeout %v is negative", f.timeout)
+	case f.cpuTime < 0:
+		return o, fmt.Errorf("--cpu-time %v is negative", f.cpuTime)
 	case f.setup != "" && f.noSetup:
 		return o, errors.New("--setup and --no-setup exclude each other")
 	}
@@ -153,7 +156,7 @@ func (f *sessionFlags) options(command string) (o sessionOptions, err error) {
 		HUID: os.Getenv("HUID"), HGID: os.Getenv("HGID"),
 	}
 	o.Spawn = session.SpawnOptions{Image: f.image, User: f.user, Setup: f.setup, DisableSetup: f.noSetup}
-	o.Execute = session.ExecuteOptions{Command: f.command, Entry: f.entry, Timeout: f.timeout}
+	o.Execute = session.ExecuteOptions{Command: f.command, Entry: f.entry, Timeout: f.timeout, CPUTime: f.cpuTime}
 	if f.eval {
 		o.Open.Kind = session.Evaluation
 	}
@@ -323,7 +326,7 @@ func (a *commandLine) sessionVerdict(o sessionOptions, res *session.Result) erro
 		return &exitError{code: code, err: fmt.Errorf("the setup ended with code %d before the command started", res.ExitCode)}
 	}
 	return a.verdict(
-		runOptions{cmd: fumehood.Cmd{Timeout: o.Execute.Timeout}, spec: app.Described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.Open.Environment.Limits)}}},
+		runOptions{cmd: fumehood.Cmd{Timeout: o.Execute.Timeout, CPUTime: o.Execute.CPUTime}, spec: app.Described{Spec: fumehood.Spec{Limits: fumehood.Limits(o.Open.Environment.Limits)}}},
 		&fumehood.Result{Outcome: res.Outcome, ExitCode: res.ExitCode, Reason: res.Reason},
 	)
 }

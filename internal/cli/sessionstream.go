@@ -118,6 +118,7 @@ type commandJSON struct {
 	Command api.Text `json:"command"`
 	Entry   api.Text `json:"entry"`
 	Timeout string   `json:"timeout"`
+	CPUTime string   `json:"cpu_time"`
 	Env     api.Env  `json:"env"`
 }
 
@@ -127,13 +128,21 @@ func (c commandJSON) options() (o session.ExecuteOptions, err error) {
 	if c.Command != "" && c.Entry != "" {
 		return o, errors.New("command and entry exclude each other")
 	}
-	if c.Timeout == "" {
-		return o, nil
+	for _, limit := range []struct {
+		name, text string
+		to         *time.Duration
+	}{{"timeout", c.Timeout, &o.Timeout}, {"cpu_time", c.CPUTime, &o.CPUTime}} {
+		if limit.text == "" {
+			continue
+		}
+		if *limit.to, err = time.ParseDuration(limit.text); err == nil && *limit.to <= 0 {
+			err = fmt.Errorf("%s %s is not above 0", limit.name, limit.text)
+		}
+		if err != nil {
+			return o, err
+		}
 	}
-	if o.Timeout, err = time.ParseDuration(c.Timeout); err == nil && o.Timeout <= 0 {
-		err = fmt.Errorf("timeout %s is not above 0", c.Timeout)
-	}
-	return o, err
+	return o, nil
 }
 
 // readCommand reads the next command. Text that package encoding/json would alter is an error.

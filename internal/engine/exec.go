@@ -118,10 +118,10 @@ const maxPath = 4096
 
 // deliverable rejects a command that the Engine would change or cut.
 func deliverable(cmd fumehood.Cmd) error {
-	if cmd.Rlimits != (fumehood.Rlimits{}) {
+	if cmd.Rlimits != (fumehood.Rlimits{}) || cmd.CPUTime != 0 {
 		return &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the Engine's exec has no limits for one command"),
-			Hint: "run it through the guest, or limit the whole sandbox",
+			Hint: "run it through the guest, limit its time, or limit the whole sandbox",
 		}
 	}
 	for what, s := range map[string]string{"program's name": cmd.Args[0], "directory": cmd.Dir} {

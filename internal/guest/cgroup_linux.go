@@ -3,6 +3,7 @@ package guest
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,7 +60,9 @@ type cgroup struct {
 	oomKills, pidsLimits counter
 	peak                 counter // bytes; 0 if it cannot be read
 	tasks                counter // the current number of processes and threads
-	limit                int64   // on tasks, when it was opened; 0 for none
+	cpuTime              counter // processor time, in units of cpuUnit
+	cpuUnit              time.Duration
+	limit                int64 // on tasks, when it was opened; 0 for none
 }
 
 // cgroupRoot is the mount point of the control groups.
@@ -72,6 +75,8 @@ func openCgroup(root string) cgroup {
 			pidsLimits: open(root+"/pids.events", "max"),
 			peak:       open(root+"/memory.peak", ""),
 			tasks:      open(root+"/pids.current", ""),
+			cpuTime:    open(root+"/cpu.stat", "usage_usec"),
+			cpuUnit:    time.Microsecond,
 			limit:      once(root + "/pids.max"),
 		}
 	}
@@ -80,12 +85,14 @@ func openCgroup(root string) cgroup {
 		pidsLimits: open(root+"/pids/pids.events", "max"),
 		peak:       open(root+"/memory/memory.max_usage_in_bytes", ""),
 		tasks:      open(root+"/pids/pids.current", ""),
+		cpuTime:    open(root+"/cpuacct/cpuacct.usage", ""),
+		cpuUnit:    time.Nanosecond,
 		limit:      once(root + "/pids/pids.max"),
 	}
 }
 
 // noCgroup is a control group whose counters are always 0.
-var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}, tasks: counter{fd: -1}}
+var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}, tasks: counter{fd: -1}, cpuTime: counter{fd: -1}}
 
 func open(path, key string) counter {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -19,6 +19,7 @@ type command struct {
 	req    *wire.Exec
 	w      *supervisor
 	before evidence
+	cpu    *processorTime // nil without a limit
 
 	pressing *time.Timer // runs press when it fires; set when the worker has the command
 	young    *time.Timer // ends the command's turn when it fires; set when the turn begins
@@ -90,6 +91,9 @@ func (c *command) begin() (failed *wire.Failed) {
 	fail := func(what string, err error) *wire.Failed { return &wire.Failed{What: what, Text: err.Error()} }
 	if len(c.req.Args) == 0 {
 		return fail(wire.NoStart, errors.New("no command"))
+	}
+	if failed := c.limitProcessorTime(); failed != nil {
+		return failed
 	}
 	c.attend()
 	defer func() {
@@ -187,8 +191,10 @@ func (c *command) run() {
 	} else {
 		pump()
 	}
+	c.cpu.watch()
 	end, survivors, idle := c.await(late, pump)
 	close(c.exited)
+	c.cpu.end()
 	if c.req.KillRest && end != nil && !idle {
 		c.kill(0)
 	}
@@ -329,6 +335,7 @@ func (c *command) tell(end *ended, survivors int) {
 	exit := &wire.Exit{
 		Code: -1, Lost: end == nil, Survivors: survivors, Alone: c.alone(),
 		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: c.g.cgroup.peak.read(),
+		CPUUS: c.cpu.exceeded(),
 	}
 	c.mu.Lock()
 	exit.Killed = c.ordered

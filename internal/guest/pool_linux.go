@@ -137,7 +137,6 @@ func (g *guest) press(w *supervisor, longest time.Duration, done <-chan struct{}
 // now returns the time in ticks since boot, the unit of process start times. It returns 0 if the time is not
 // available.
 func now() uint64 {
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every supported architecture
 	var ts unix.Timespec
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&ts)), 0)
 	return uint64(ts.Nano() / int64(tick)) //nolint:gosec // not negative

@@ -142,6 +142,7 @@ func (c *command) start(theirs [3]int) error {
 		Args: c.req.Args, Env: environment(c.req.Env), Dir: dir, Terminal: c.req.Terminal != nil, Rlimits: c.req.Rlimits, Terse: c.req.Terse && c.id == 0,
 	}}
 	c.w.since.Store(now())
+	c.cpu.mark()
 	if err := post(c.w.socket, t, fds); err != nil {
 		return err
 	}

@@ -213,6 +213,9 @@ func TestRun(t *testing.T) {
 	if res.Outcome != fumehood.TimedOut {
 		t.Errorf("got %+v", res)
 	}
+	cmd = sh("true")
+	cmd.CPUTime = 1500.5 // the local provider counts no processor time
+	c.fails(422, fumehood.CodeUnsupported, "POST", box+"/run", cmd)
 	c.fails(422, fumehood.CodeProgramNotFound, "POST", box+"/run", api.Cmd{Args: []api.Text{"no-such-program"}})
 	c.fails(400, fumehood.CodeConfig, "POST", box+"/run?service=none", sh("true"))
 	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []api.Text{"true"}, StdoutCap: 1 << 40})

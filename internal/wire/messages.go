@@ -289,6 +289,9 @@ type Exec struct {
 	ID int
 	// WallMS is the number of milliseconds after which a detached command is killed; 0 for no limit.
 	WallMS int64
+	// CPUUS limits the processor time of the command and all its descendants, in microseconds; 0 for no limit. A command that
+	// exceeds it is killed. Without a counter of processor time the command does not start.
+	CPUUS int64
 	// Check marks a health check. It does not count as another command, see Exit.Alone.
 	Check bool
 }
@@ -348,6 +351,7 @@ const (
 	NoProcesses  = "processes" // the sandbox has reached its limit on processes
 	Hindered     = "hindered"  // a process in the sandbox has killed or stopped the process that starts the program
 	NoRlimit     = "rlimit"    // the kernel does not apply such a limit to this user
+	NoCounter    = "counter"   // processor time is not counted, so it cannot be limited
 	NoRoom       = "room"      // there are already MaxDetached detached commands
 	NoDetached   = "detached"  // no such detached command, or the guest keeps none
 )
@@ -374,6 +378,7 @@ type Exit struct {
 
 	UserUS   int64 // CPU time of the command and of all its descendants that have ended, in microseconds
 	SystemUS int64 // as above
+	CPUUS    int64 // if it is above Exec.CPUUS: the processor time of the command and all its descendants, in microseconds; else 0
 	MaxRSS   int64 // bytes, of the largest of the command and the processes that it waited for
 
 	OOMKills   int64 // in the container while the command ran

@@ -150,7 +150,7 @@ func (e *Exec) Pack(p *Packer) {
 	p.Texts(&e.Env)
 	p.Text(&e.Dir)
 	p.Flags(&e.Stdin, &e.Live, &e.Terse, &e.KillRest, &e.Detach, &e.Check)
-	p.Numbers(&e.Caps[0], &e.Caps[1], &e.GraceMS, &e.WallMS)
+	p.Numbers(&e.Caps[0], &e.Caps[1], &e.GraceMS, &e.WallMS, &e.CPUUS)
 	Number(p, &e.ID)
 	if Optional(p, &e.Terminal) {
 		Number(p, &e.Terminal.Rows)
@@ -178,7 +178,7 @@ func (r *Reply) Pack(p *Packer) {
 		Number(p, &e.Signal)
 		Number(p, &e.Survivors)
 		p.Flags(&e.Lost, &e.Killed, &e.Alone, &e.TimedOut)
-		p.Numbers(&e.Totals[0], &e.Totals[1], &e.UserUS, &e.SystemUS, &e.MaxRSS, &e.OOMKills, &e.PIDsLimits, &e.Peak, &e.WallUS)
+		p.Numbers(&e.Totals[0], &e.Totals[1], &e.UserUS, &e.SystemUS, &e.CPUUS, &e.MaxRSS, &e.OOMKills, &e.PIDsLimits, &e.Peak, &e.WallUS)
 	}
 }
 

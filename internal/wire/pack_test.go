@@ -11,14 +11,14 @@ func TestUnpack(t *testing.T) {
 	for name, want := range map[string]Packable{
 		"exec": &Exec{
 			Args: texts, Env: texts, Dir: []byte("/d"), Stdin: true, Terminal: &Size{Rows: 1, Cols: 1<<16 - 1}, Live: true, Caps: [2]int64{1 << 40, 2},
-			Terse: true, GraceMS: 3, KillRest: true, Rlimits: &Rlimits{CPU: 1, FileSize: 1 << 40, OpenFiles: 3, Processes: 4}, Detach: true, ID: 5, WallMS: 6,
+			Terse: true, GraceMS: 3, KillRest: true, Rlimits: &Rlimits{CPU: 1, FileSize: 1 << 40, OpenFiles: 3, Processes: 4}, Detach: true, ID: 5, WallMS: 6, CPUUS: 7,
 		},
 		"short exec": &Exec{Args: texts[:1], Env: [][]byte{}, Dir: []byte{}},
 		"started":    &Reply{Started: &Started{ID: 1}},
 		"failed":     &Reply{Failed: &Failed{What: NoProgram, Text: "x: not found"}},
 		"exit": &Reply{Exit: &Exit{
 			Code: 1, Signal: 2, Lost: true, Killed: true, Survivors: 3, Totals: [2]int64{4, 5}, UserUS: 6, SystemUS: 7, MaxRSS: 1 << 40,
-			OOMKills: 8, PIDsLimits: 9, Peak: 10, WallUS: 11, TimedOut: true,
+			OOMKills: 8, PIDsLimits: 9, Peak: 10, WallUS: 11, TimedOut: true, CPUUS: 12,
 		}},
 		"failure": &Reply{Exit: &Exit{Code: -1, Lost: true}},
 	} {

@@ -146,6 +146,14 @@ func TestExec_memoryOfChildren(t *testing.T) {
 	conformance.Memory(t, start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 128 << 20}}))
 }
 
+func TestExec_cpuTime(t *testing.T) {
+	tier.Need(t, tier.CI) // it takes the processors from other tests
+	t.Parallel()
+	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
+	conformance.CPUTime(t, sb)
+	conformance.NoCPUTime(t, sb.ViaEngine())
+}
+
 func TestLimits_enforced(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})

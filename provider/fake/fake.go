@@ -175,7 +175,7 @@ func (b *box) Close(ctx context.Context) error {
 func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
 	program := b.provider.opts.Programs[cmd.Args[0]]
 	switch {
-	case cmd.TTY || cmd.User != "" && cmd.User != user || cmd.Rlimits != (fumehood.Rlimits{}):
+	case cmd.TTY || cmd.User != "" && cmd.User != user || cmd.Rlimits != (fumehood.Rlimits{}) || cmd.CPUTime != 0:
 		return nil, unsupported("terminals, other users or limits")
 	case program == nil:
 		return nil, &fumehood.Error{Class: fumehood.ErrProgramNotFound, Err: fmt.Errorf("%s: no program of the fake provider", cmd.Args[0])}

@@ -164,7 +164,7 @@ func TestProvider_unsupported(t *testing.T) {
 	}
 	sb := start(t, p)
 	for name, cmd := range map[string]fumehood.Cmd{
-		"terminals": {TTY: true}, "users": {User: "alice"}, "limits": {Rlimits: fumehood.Rlimits{OpenFiles: 1}},
+		"terminals": {TTY: true}, "users": {User: "alice"}, "limits": {Rlimits: fumehood.Rlimits{OpenFiles: 1}}, "processor time": {CPUTime: 1},
 	} {
 		cmd.Args = []string{"true"}
 		if res, err := sb.Exec(t.Context(), cmd); !errors.Is(err, fumehood.ErrUnsupported) {

@@ -339,3 +339,9 @@ func TestUpload_badArchive(t *testing.T) {
 		}
 	}
 }
+
+// No control group counts the processor time of a host's process alone.
+func TestExec_cpuTime(t *testing.T) {
+	t.Parallel()
+	conformance.NoCPUTime(t, start(t, newProvider(t, local.Options{}), fumehood.Spec{}))
+}

@@ -38,7 +38,7 @@ func (p *Provider) newCommands(_ context.Context, _ string, env map[string]strin
 
 // start starts a process in its own process group, or in its own session if it has a terminal.
 func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
-	if cmd.Rlimits != (fumehood.Rlimits{}) {
+	if cmd.Rlimits != (fumehood.Rlimits{}) || cmd.CPUTime != 0 {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider has no limits for one command on this system"),
 			Hint: "run it without limits",

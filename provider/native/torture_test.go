@@ -113,6 +113,12 @@ func TestExec_memoryOfChildren(t *testing.T) {
 	conformance.Memory(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 128 << 20}}))
 }
 
+func TestExec_cpuTime(t *testing.T) {
+	tier.Need(t, tier.CI) // it takes the processors from other tests
+	t.Parallel()
+	conformance.CPUTime(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian}))
+}
+
 // A sandbox whose files in memory leave none for its first process ends by the out-of-memory killer.
 func TestSandbox_outOfMemory(t *testing.T) {
 	t.Parallel()

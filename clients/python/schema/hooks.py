@@ -237,7 +237,7 @@ def command(body: dict[str, Any], rng: random.Random) -> None:
     """Let most commands be short programs, and let all end soon."""
     if rng.random() < 0.8:
         body["args"] = rng.choice(PROGRAMS)
-        for key in ("dir", "user", "env", "detach", "via_engine", "term", "rlimits"):
+        for key in ("dir", "user", "env", "detach", "via_engine", "term", "rlimits", "cpu_time_ms"):
             if rng.random() < 0.7:
                 body.pop(key, None)
     if rng.random() < 0.3:

@@ -410,6 +410,9 @@ class TestSandboxes(OnProvider):
             self.assertEqual(sb.as_user("8").run(["id", "-u"]).stdout.text, "8\n")
             code = "x = bytearray(512 << 20)"
             self.assertEqual(sb.run(["python3", "-c", code]).outcome, "out-of-memory")
+            r = sb.run(["sh", "-c", "while :; do :; done"], cpu_time=0.3, timeout=WAITS)
+            self.assertEqual((r.outcome, r.exit_code, r.timed_out), ("cpu-time-exceeded", -1, False))
+            self.assertGreater(r.usage.user + r.usage.system, 0.3)
 
     def test_prepare(self) -> None:
         images = self.client.prepare(IMAGE)

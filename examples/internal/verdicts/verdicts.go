@@ -22,7 +22,7 @@ func Of(r task.SampleResult) string {
 		return "accepted"
 	case last.Name == "build":
 		return "compile error"
-	case last.Outcome == fumehood.TimedOut:
+	case last.Outcome == fumehood.TimedOut, last.Outcome == fumehood.CPUTimeExceeded:
 		return "time limit"
 	case last.Outcome == fumehood.OutOfMemory:
 		return "memory limit"

@@ -174,7 +174,7 @@ func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	request := wire.Exec{
 		Dir: []byte(cmd.Dir), Stdin: p.stdin, Live: p.live, Terse: p.terse,
 		Caps:    [2]int64{provider.OutputCap(&cmd, fumehood.Stdout), provider.OutputCap(&cmd, fumehood.Stderr)},
-		GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest,
+		GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest, CPUUS: microseconds(cmd.CPUTime),
 	}
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
@@ -190,6 +190,9 @@ func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 	}
 	return request
 }
+
+// microseconds rounds a duration up.
+func microseconds(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
 // Exec sends cmd to the guest, at most once, and returns when it runs. Without live it may return earlier, and Wait
 // then returns the error of a failed start.
@@ -361,7 +364,7 @@ func (p *Process) check() error {
 	if (e.WallUS != 0 || e.TimedOut) && !p.watching {
 		return broken("wall time of a command that is not detached")
 	}
-	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
+	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.CPUUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
 		return broken("negative count")
 	}
 	return nil
@@ -370,8 +373,8 @@ func (p *Process) check() error {
 var failures = map[string]error{
 	wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable, wire.NoDir: fumehood.ErrDirNotFound,
 	wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure, wire.UsedUp: fumehood.ErrBroken, wire.NoProcesses: fumehood.ErrLimit, wire.Hindered: fumehood.ErrBroken,
-	wire.NoRlimit: fumehood.ErrUnsupported,
-	wire.NoRoom:   fumehood.ErrLimit, wire.NoDetached: fumehood.ErrConfig,
+	wire.NoRlimit: fumehood.ErrUnsupported, wire.NoCounter: fumehood.ErrUnsupported,
+	wire.NoRoom: fumehood.ErrLimit, wire.NoDetached: fumehood.ErrConfig,
 }
 
 func startFailure(f *wire.Failed) error {
@@ -385,6 +388,8 @@ func startFailure(f *wire.Failed) error {
 		e.Err, e.Hint = &provider.ProcessLimit{Text: f.Text}, provider.ProcessLimitHint
 	case wire.NoRlimit:
 		e.Hint = "limit the processes of the whole sandbox (--pids)"
+	case wire.NoCounter:
+		e.Hint = "limit the processor time of each process (--ulimit cpu), or the time (--timeout)"
 	case wire.NoRoom:
 		e.Hint = "forget those that have ended"
 	}
@@ -423,6 +428,9 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 		},
 	}
 	switch {
+	case e.CPUUS > 0 && (!e.Lost || !exit.Leaked):
+		exit.Outcome, exit.Code = fumehood.CPUTimeExceeded, -1
+		exit.Reason = fmt.Sprintf("its processes used %v of processor time", time.Duration(e.CPUUS)*time.Microsecond)
 	case e.TimedOut:
 		exit.Outcome, exit.Code = fumehood.TimedOut, -1
 	case e.Lost && e.Killed && !exit.Leaked: // its supervisor died as it was killed, and nothing is left

@@ -46,6 +46,7 @@ class CommandOptions(TypedDict, total=False):
     cwd: AnyText
     user: str
     timeout: float | None
+    cpu_time: float | None
     grace: float | None
     stdout_cap: int
     stderr_cap: int
@@ -65,11 +66,11 @@ def known(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def time_limit(timeout: float | None) -> float:
-    """Return the limit of a command's time in milliseconds; 0 is none."""
-    if timeout is not None and timeout <= 0:
-        raise ConfigError("command: its timeout is not positive")
-    return millis(timeout or 0)
+def time_limit(seconds: float | None, name: str = "timeout") -> float:
+    """Return a limit of a command in milliseconds; 0 is none."""
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(f"command: its {name} is not positive")
+    return millis(seconds or 0)
 
 
 def command(args: Sequence[AnyText], options: CommandOptions, **more: Any) -> JSON:
@@ -80,13 +81,14 @@ def command(args: Sequence[AnyText], options: CommandOptions, **more: Any) -> JS
     if not options and not more:
         return {"args": words}
     rest = {**known(CommandOptions, options), **more}
-    stdin, timeout, grace = (rest.pop(name, None) for name in ("stdin", "timeout", "grace"))
+    stdin, timeout, cpu_time, grace = (rest.pop(name, None) for name in ("stdin", "timeout", "cpu_time", "grace"))
     return without_zeros(
         args=words,
         dir=to_text(rest.pop("cwd", "")),
         env=to_variables(rest.pop("env", None)),
         stdin=base64.b64encode(read_all(stdin)).decode(),
         timeout_ms=time_limit(timeout),
+        cpu_time_ms=time_limit(cpu_time, "cpu_time"),
         grace_ms=None if grace is None else millis(grace) or -1,
         **rest,
     )
@@ -118,6 +120,8 @@ class AsyncService:
         - stdin: bytes, text, a Path or a file object. None is an empty standard input.
         - env, cwd, user: added variables, working directory, and "name", "uid", "name:group" or "uid:gid".
         - timeout: seconds after which the command is killed. Its outcome is then "timed-out".
+        - cpu_time: seconds of processor time, of the command and all its descendants together, after which it is killed.
+          Its outcome is then "cpu-time-exceeded".
         - grace: seconds between SIGTERM and SIGKILL; by default 1.
         - stdout_cap, stderr_cap: how many bytes of a stream the result keeps, of its end. 0 means 10 MiB, -1 none.
         - kill_rest: kill the processes that the program leaves behind.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 JSON = dict[str, Any]
-Outcome = Literal["exited", "signaled", "timed-out", "out-of-memory", "lost"]
+Outcome = Literal["exited", "signaled", "timed-out", "cpu-time-exceeded", "out-of-memory", "lost"]
 FileKind = Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
 Bytes = bytes
 StreamName = Literal["stdout", "stderr"]
@@ -261,7 +261,7 @@ class Ended(Data):
     """How a program ended. Its failure is a value, never an exception."""
 
     outcome: Outcome
-    exit_code: int  # the program's own; 128+n for signal n; -1 if timed out or lost
+    exit_code: int  # the program's own; 128+n for signal n; -1 if timed out, lost or above cpu_time
     signal: int = 0  # if the outcome is signaled
     reason: str = ""  # why the outcome is lost, that the caller killed it, or what the kernel killed for memory
     leaked: bool = False  # some of its processes may still run

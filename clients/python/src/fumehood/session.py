@@ -184,6 +184,7 @@ class ExecuteOptions(TypedDict, total=False):
     entry: str
     stdin: bytes | str | Sequence[bytes | str] | None
     timeout: float | None
+    cpu_time: float | None
     env: Variables | None
     stdout_cap: int
     stderr_cap: int
@@ -193,11 +194,13 @@ def _execution(command: AnyText, options: ExecuteOptions) -> JSON:
     """Return a command as the server's JSON."""
     rest = known(ExecuteOptions, options)
     stdin, timeout = rest.pop("stdin", None) or (), time_limit(rest.pop("timeout", None))
+    cpu_time = time_limit(rest.pop("cpu_time", None), "cpu_time")
     pieces = [stdin] if isinstance(stdin, (bytes, str)) else stdin
     return without_zeros(
         command=to_text(command),
         stdin=[base64.b64encode(content(each)).decode() for each in pieces],
         timeout_ms=timeout,
+        cpu_time_ms=cpu_time,
         env=to_variables(rest.pop("env", None)),
         **rest,
     )
@@ -302,6 +305,7 @@ class AsyncRuntime:
 
         - stdin: bytes or text, or a list of them that are sent one by one.
         - timeout: seconds from the end of the setup after which the command is killed.
+        - cpu_time: seconds of processor time, of setup and command with all their descendants together.
         - env: variables, which take precedence over all others.
         - stdout_cap, stderr_cap: as of AsyncService.run.
 
