@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 
@@ -82,4 +83,45 @@ func filesIn(oob []byte) ([]int, error) {
 		files = append(files, fds...)
 	}
 	return files, nil
+}
+
+// receive reads one task and the file descriptors sent with it. The first bytes of it have arrived.
+func receive() (t task, files []int, err error) {
+	head, control := make([]byte, 4), make([]byte, unix.CmsgSpace(3*4))
+	n, size := 0, 0
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		n, size, err = wire.RawReceive(workerSocket, head, control)
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return t, nil, err
+	}
+	if files, err = filesIn(control[:size]); err != nil {
+		return t, files, err
+	}
+	if _, err := io.ReadFull(tasks{}, head[n:]); err != nil {
+		return t, files, err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(head))
+	if _, err := io.ReadFull(tasks{}, body); err != nil {
+		return t, files, err
+	}
+	return t, files, wire.Unpack(body, &t)
+}
+
+// tasks reads from the guest. It waits.
+type tasks struct{}
+
+func (tasks) Read(p []byte) (int, error) {
+	for {
+		switch n, err := unix.Read(workerSocket, p); {
+		case errors.Is(err, unix.EINTR):
+		case err == nil && n == 0:
+			return 0, io.EOF
+		default:
+			return max(n, 0), err
+		}
+	}
 }

@@ -1,12 +1,9 @@
 package guest
 
 import (
-	"encoding/binary"
 	"errors"
-	"io"
 	"iter"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,6 +74,7 @@ type worker struct {
 	slack   int    // timer slack of the command's threads, see relax
 	self    int
 	tasks   []int // see setup.Run
+	list    int   // the folder of this process's threads; only with tasks
 
 	before unix.Rusage // of ended descendants when the command was started
 	main   int         // the command's process; 0 when there is none to wait for
@@ -114,6 +112,12 @@ func work(program, slack string, tasks int) int {
 	for i := range tasks {
 		unix.CloseOnExec(workerSocket + 1 + i)
 		w.tasks = append(w.tasks, workerSocket+1+i)
+	}
+	if len(w.tasks) > 0 {
+		var err error
+		if w.list, err = unix.Open(threadsFolder, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return 1
+		}
 	}
 	dispose(byDefault, reserved)
 	surviveSignals()
@@ -287,8 +291,9 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	}
 	w.pidfd = -1
 	attr.Sys.PidFD = &w.pidfd
+	threads := w.threads()
 	defer func() {
-		if w.move(toOwn) != nil {
+		if w.moveBack(threads) != nil {
 			w.gone = true // it would count as a process of the command
 		}
 	}()
@@ -328,45 +333,6 @@ func forkExec(program string, args []string, attr *syscall.ProcAttr) (pid int, e
 	return pid, err
 }
 
-// enterable checks whether a process of this user can change to a directory. It returns the directory, or "" if the process
-// has to stay in that of this worker: root has entered it for the guest, as the Engine does, but its user may not. A worker
-// never changes its directory, since it could not go back.
-func enterable(dir string) (string, error) {
-	var in unix.Stat_t
-	err := unix.Stat(dir+"/.", &in) // needs the right to search dir
-	if errors.Is(err, unix.EACCES) && isCurrent(dir) {
-		return "", nil
-	}
-	return dir, err
-}
-
-// isCurrent reports whether a path is that of this process's directory. No part of it need be accessible.
-func isCurrent(dir string) bool {
-	var current, there unix.Stat_t
-	if unix.Stat(dir, &there) == nil { // "." would need the right to search
-		return unix.Fstatat(unix.AT_FDCWD, "", &current, unix.AT_EMPTY_PATH) == nil && current.Dev == there.Dev && current.Ino == there.Ino
-	}
-	wd, err := syscall.Getwd()
-	return err == nil && path.Clean(dir) == wd
-}
-
-// The directions of move, as offsets in tasks.
-const (
-	toCode = iota
-	toOwn
-)
-
-// move moves this thread, of which processes inherit the control groups, to those of programs or back. It takes some
-// microseconds. To move another thread, the kernel would wait for all processors.
-func (w *worker) move(to int) error {
-	for i := to; i < len(w.tasks); i += 2 {
-		if n, err := wire.RawWrite(w.tasks[i], []byte("0")); n != 1 {
-			return err
-		}
-	}
-	return nil
-}
-
 // closePidfd closes the pidfd of a process that has ended.
 func (w *worker) closePidfd() {
 	if w.pidfd >= 0 {
@@ -396,61 +362,6 @@ func reason(what string, err error) string {
 		return what + ": " + errno.Error()
 	}
 	return what + ": " + err.Error()
-}
-
-// lookUp finds a program as shells in a directory do; "" is that of this process. A name with a slash is taken as it is. Any
-// other name is searched in the PATH of env. A file in a directory without search permission counts as not found.
-func lookUp(from, name string, env []string) (string, error) {
-	in := func(file string) string {
-		if from == "" || strings.HasPrefix(file, "/") {
-			return file
-		}
-		return from + "/" + file
-	}
-	if strings.ContainsRune(name, '/') {
-		_, err := runnable(in(name))
-		return name, err
-	}
-	var found error = unix.ENOENT
-	for dir := range strings.SplitSeq(pathOf(env), ":") {
-		if dir == "" {
-			dir = "."
-		}
-		there, err := runnable(in(dir + "/" + name))
-		if err == nil {
-			return dir + "/" + name, nil
-		}
-		if there {
-			found = err
-		}
-	}
-	return "", found
-}
-
-// pathOf returns the PATH of env, or the default of execvp if env has none.
-func pathOf(env []string) string {
-	for i := len(env) - 1; i >= 0; i-- {
-		if v, ok := strings.CutPrefix(env[i], "PATH="); ok {
-			return v
-		}
-	}
-	return "/bin:/usr/bin"
-}
-
-// runnable checks whether this process may execute the file at path. there reports whether the file could be
-// examined.
-func runnable(path string) (there bool, err error) {
-	var info unix.Stat_t
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); { // os.Stat would take twice as long for each folder of the PATH
-		err = unix.Stat(path, &info)
-	}
-	if err != nil {
-		return false, err
-	}
-	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return true, unix.EISDIR
-	}
-	return true, unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
 func words(bs [][]byte) []string {
@@ -527,45 +438,4 @@ func (w *worker) kill(grace time.Duration) (survivors int) {
 		w.gone = true
 	}
 	return survivors
-}
-
-// receive reads one task and the file descriptors sent with it. The first bytes of it have arrived.
-func receive() (t task, files []int, err error) {
-	head, control := make([]byte, 4), make([]byte, unix.CmsgSpace(3*4))
-	n, size := 0, 0
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		n, size, err = wire.RawReceive(workerSocket, head, control)
-	}
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
-	if err != nil {
-		return t, nil, err
-	}
-	if files, err = filesIn(control[:size]); err != nil {
-		return t, files, err
-	}
-	if _, err := io.ReadFull(tasks{}, head[n:]); err != nil {
-		return t, files, err
-	}
-	body := make([]byte, binary.BigEndian.Uint32(head))
-	if _, err := io.ReadFull(tasks{}, body); err != nil {
-		return t, files, err
-	}
-	return t, files, wire.Unpack(body, &t)
-}
-
-// tasks reads from the guest. It waits.
-type tasks struct{}
-
-func (tasks) Read(p []byte) (int, error) {
-	for {
-		switch n, err := unix.Read(workerSocket, p); {
-		case errors.Is(err, unix.EINTR):
-		case err == nil && n == 0:
-			return 0, io.EOF
-		default:
-			return max(n, 0), err
-		}
-	}
 }

@@ -392,7 +392,8 @@ func (c cgroup) removeOnce() error {
 	return errors.Join(errs...)
 }
 
-// below returns the names of the control groups in this one.
+// below returns the names of the control groups in this one, without that for programs: what runs there ends with the rest of this
+// one, since it may be a thread of a process that is not there.
 func (c cgroup) below() (names []string) {
 	if c.Manager == nil {
 		return nil
@@ -400,7 +401,7 @@ func (c cgroup) below() (names []string) {
 	for _, path := range c.GetPaths() {
 		entries, _ := os.ReadDir(path) // there may be no group
 		for _, e := range entries {
-			if e.IsDir() && !slices.Contains(names, e.Name()) {
+			if e.IsDir() && e.Name() != codeGroup && !slices.Contains(names, e.Name()) {
 				names = append(names, e.Name())
 			}
 		}

@@ -10,11 +10,51 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/cgroups"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 )
+
+// Go's runtime may start a thread of a worker while the worker is in the group for programs. The thread stays there, and its process
+// ends with the sandbox, which the test's end removes as another process does.
+func TestProvider_Cleanup_threadInCode(t *testing.T) {
+	t.Parallel()
+	if cgroups.IsCgroup2UnifiedMode() {
+		t.Skip("version 2 has no groups for single threads")
+	}
+	sb := keep(t, newStateDir(t).keeper(t), fumehood.Spec{Image: busybox})
+	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := filepath.Glob(cgroupRoot + "/pids/fumehood/" + sb.Info().Name + "-*")
+	if err != nil || len(groups) != 1 {
+		t.Fatal(groups, err)
+	}
+	tasks, err := os.ReadFile(groups[0] + "/tasks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := 0
+	for thread := range strings.FieldsSeq(string(tasks)) {
+		status, err := os.ReadFile("/proc/" + thread + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(status), "\nTgid:\t"+thread+"\n") { // a process's first thread
+			continue
+		}
+		if err := os.WriteFile(groups[0]+"/code/tasks", []byte(thread), 0); err != nil {
+			t.Fatal(err)
+		}
+		moved++
+	}
+	if moved == 0 {
+		t.Fatal("no thread is to move")
+	}
+}
 
 // What a killed build left is removed by a cleanup that keeps caches, and by the next start of a sandbox.
 func TestProvider_Cleanup_unfinished(t *testing.T) {
