@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fumehood/fumehood/internal/mean"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -84,7 +85,7 @@ func (f *Folder) summary(within int64) (Summary, error) {
 			Run: filepath.Base(name), Task: f.about.Task, Created: f.about.Created, Attempts: f.about.Attempts,
 			Errors: map[string]int{}, Outcomes: map[string]int{}, Phases: map[string]Phase{},
 		},
-		parts: map[string][2]float64{}, times: map[string][]float64{},
+		parts: map[string]*mean.Mean{}, times: map[string][]float64{},
 	}
 	for l, err := range f.lines(within) {
 		if err != nil {
@@ -101,8 +102,8 @@ const maxDuration = 1e9
 // tally is a summary in progress. It holds a few numbers of each result.
 type tally struct {
 	Summary
-	scores float64               // their sum
-	parts  map[string][2]float64 // sum and count
+	scores mean.Mean
+	parts  map[string]*mean.Mean
 	times  map[string][]float64
 }
 
@@ -131,17 +132,19 @@ func (t *tally) add(r *task.SampleResult) {
 		outcome = string(r.Steps[n-1].Outcome)
 	}
 	t.Outcomes[outcome]++
-	t.scores += r.Score.Value
+	t.scores.Add(r.Score.Value)
 	for name, value := range r.Score.Parts {
-		p := t.parts[name]
-		t.parts[name] = [2]float64{p[0] + value, p[1] + 1}
+		if t.parts[name] == nil {
+			t.parts[name] = &mean.Mean{}
+		}
+		t.parts[name].Add(value)
 	}
 }
 
 func (t *tally) end() Summary {
 	if scored := t.Passed + t.Failed; scored > 0 {
-		r, mean := rate(t.Passed, scored), t.scores/float64(scored)
-		t.PassRate, t.Mean = &r, &mean
+		r, m := rate(t.Passed, scored), t.scores.Value()
+		t.PassRate, t.Mean = &r, &m
 	}
 	if all := t.Recorded - t.Errors[task.Canceled]; all > 0 {
 		r := rate(t.Passed, all)
@@ -151,7 +154,7 @@ func (t *tally) end() Summary {
 		t.Parts = map[string]float64{}
 	}
 	for name, p := range t.parts {
-		t.Parts[name] = p[0] / p[1]
+		t.Parts[name] = p.Value()
 	}
 	all := 0.0
 	for phase, times := range t.times {

@@ -89,6 +89,19 @@ func TestFolder_Summary(t *testing.T) {
 	}
 }
 
+// Scores are decimal numbers. Neither their order nor their number rounds the mean.
+func TestSummary_mean(t *testing.T) {
+	r := create(t)
+	for i, value := range []float64{0.1, 0.2, 0.3} {
+		res := scored("a", i+1, value)
+		res.Score.Parts = map[string]float64{"style": value}
+		appendAll(t, r, res)
+	}
+	if s, err := r.Summary(); err != nil || *s.Mean != 0.2 || s.Parts["style"] != 0.2 {
+		t.Errorf("got %v and %v, %v", *s.Mean, s.Parts, err)
+	}
+}
+
 func export(t *testing.T, format string) string {
 	t.Helper()
 	r := create(t)

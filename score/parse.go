@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fumehood/fumehood/internal/mean"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -60,23 +61,18 @@ func Parse(text []byte) (task.Score, error) {
 	case len(s.Parts) == 0:
 		return task.Score{}, errors.New("it has neither a score nor scores")
 	default:
-		s.Value = mean(s.Parts)
+		s.Value = meanOf(s.Parts)
 	}
 	return s, nil
 }
 
-// mean returns the mean of the parts. It is 1 only if each part is 1.
-func mean(parts map[string]float64) float64 {
-	sum, passed := 0.0, true
+// meanOf returns the mean of the parts. It is 1 only if each part is 1.
+func meanOf(parts map[string]float64) float64 {
+	var m mean.Mean
 	for _, v := range parts {
-		sum += v
-		passed = passed && v == 1
+		m.Add(v)
 	}
-	if passed {
-		return 1
-	}
-	const below1 = 1 - 1.0/(1<<53) // the largest float64 below 1: a sum of many parts may be rounded up
-	return min(sum/float64(len(parts)), below1)
+	return m.Value()
 }
 
 func from0to1(v any) (float64, error) {

@@ -78,6 +78,9 @@ func TestParse_mean(t *testing.T) {
 	if got, err := Parse([]byte(text)); err != nil || got.Passed() {
 		t.Errorf("got %v, %v", got.Value, err)
 	}
+	if got, err := Parse([]byte(`{"scores":{"a":0.1,"b":0.2,"c":0.3}}`)); err != nil || got.Value != 0.2 {
+		t.Errorf("got %v, %v", got.Value, err)
+	}
 }
 
 func FuzzParse(f *testing.F) {
