@@ -20,7 +20,7 @@ const (
 	CPUTimeExceeded Outcome = "cpu-time-exceeded"
 	// OutOfMemory: the kernel's out-of-memory killer killed the program. Or it killed another process of the service while
 	// the program ran alone there, and the program did not exit with 0: then Reason says how the program ended. A
-	// service's own program and its health checks do not count as others that run.
+	// service's own program counts as another one that runs. Its health checks do not.
 	OutOfMemory Outcome = "out-of-memory"
 	// Lost: the service died while the program ran; how the program ended is not known. It is never run again.
 	Lost Outcome = "lost"
@@ -45,8 +45,8 @@ type Result struct {
 
 	// Reason describes why the outcome is Lost, as far as known. It is "killed by the caller" if the outcome is
 	// Signaled because of Process.Kill or of a SIGKILL by Process.Signal, also by another process. It describes
-	// out-of-memory kills of other processes than the program, see OutOfMemory. If other commands ran in the service
-	// meanwhile, that does not change the outcome. It also names Rlimits.CPU if that limit killed the program. Otherwise
+	// out-of-memory kills of other processes than the program, see OutOfMemory. If other programs ran in the service
+	// meanwhile, that does not change the outcome. It has the processor time used if the outcome is CPUTimeExceeded. It also names Rlimits.CPU if that limit killed the program. Otherwise
 	// it is empty.
 	Reason string `json:"reason,omitempty"`
 	// CausedInside reports, if the outcome is Lost, that code in the sandbox caused it: a program there killed the

@@ -177,8 +177,8 @@ type Exit struct {
 	Killed       bool   // a caller, perhaps another process, has killed it or sent it SIGKILL
 	CausedInside bool   // code in the sandbox caused the loss, if it is lost
 	// Alone reports that no other command of the service ran at any time while this one did. Then Usage.OOMKills are
-	// its own, and make it OutOfMemory unless it exited with 0. The service's own program and health checks are no
-	// commands.
+	// its own, and make it OutOfMemory unless it exited with 0. The service's own program is a command, health
+	// checks are not.
 	Alone bool
 	// Totals are the total bytes of standard output and standard error, if the sink did not receive them all.
 	Totals *[2]int64

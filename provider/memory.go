@@ -38,8 +38,8 @@ func judgeMemory(r *fumehood.Result, alone bool, timeout time.Duration) {
 	case alone:
 		r.Outcome, r.Signal, r.Reason = fumehood.OutOfMemory, 0, kills+", and the command "+how
 	case r.Reason != "":
-		r.Reason += "; " + kills + " meanwhile, while other commands ran"
+		r.Reason += "; " + kills + " meanwhile, while other programs ran"
 	default:
-		r.Reason = kills + " meanwhile, while other commands ran"
+		r.Reason = kills + " meanwhile, while other programs ran"
 	}
 }

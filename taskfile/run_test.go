@@ -306,7 +306,7 @@ samples:
 	results := run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true}))
 	for sample, says := range map[string]string{
 		"step": "1 ", "late": "1 ", "handled": "1 ",
-		"beside": "step b: it exited with code 3 (the kernel killed a process of the service for memory meanwhile, while other commands ran)",
+		"beside": "step b: it exited with code 3 (the kernel killed a process of the service for memory meanwhile, while other programs ran)",
 		"grader": "the grader's command ran out of memory (the kernel killed a process of the service for memory, and the command exited with code 3)",
 	} {
 		if got := said(results[sample]); !strings.Contains(got, says) || strings.HasPrefix(got, "1 ") != (says == "1 ") {

@@ -46,7 +46,7 @@ type guest struct {
 	program  *command      // the service's own, or the one before while it is started again; nil for none
 	again    *wire.Restart // when the guest starts it again; nil as long as a host does that
 	last     int           // the highest number given to a detached command
-	commands tally         // those that are neither the service's own program nor health checks
+	commands tally         // those that are no health checks
 }
 
 const (

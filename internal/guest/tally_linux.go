@@ -1,9 +1,7 @@
 package guest
 
-import "github.com/fumehood/fumehood/internal/wire"
-
 // tally counts commands, so that each can find out whether others had processes while it ran. A command counts from
-// before its start until the last of its processes has ended.
+// before its start until the last of its processes has ended. The service's own program is one of them, health checks are not.
 type tally struct {
 	running int
 	begun   int // since the start of the guest
@@ -11,7 +9,7 @@ type tally struct {
 
 // attend counts the command as running.
 func (c *command) attend() {
-	if c.req.Check || c.req.ID == wire.ProgramID {
+	if c.req.Check {
 		return
 	}
 	c.g.mu.Lock()

@@ -7,12 +7,13 @@ type tally struct {
 	begun   int
 }
 
-// attend counts a command as running until depart is called. alone reports whether no other has run since attend.
+// attend counts a command as running until depart is called. alone reports whether no other has run since attend. Beside a main
+// process that is the service's own program, no command is alone.
 func (m *Manager) attend() (alone func() bool, depart func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := &m.commands
-	first := t.running == 0
+	first := t.running == 0 && m.cfg.Serves
 	t.running++
 	t.begun++
 	place := t.begun

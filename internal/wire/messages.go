@@ -369,7 +369,7 @@ type Exit struct {
 	Lost   bool // the command's supervisor died, so its end is unknown
 	Killed bool // a host has ordered its kill, or has sent it SIGKILL
 	// Alone reports that no other command of this guest had processes at any time while the command ran. The service's
-	// own program and health checks do not count.
+	// own program is a command, health checks are not.
 	Alone bool
 	// Survivors is the number of processes of a killed command that could not be killed.
 	Survivors int

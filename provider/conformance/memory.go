@@ -46,7 +46,7 @@ func Memory(t *testing.T, sb fumehood.Sandbox) {
 		t.Fatal(err)
 	}
 	r, err := sb.Exec(t.Context(), shell)
-	if err != nil || r.Outcome != fumehood.Exited || r.ExitCode != 137 || !strings.Contains(r.Reason, "while other commands ran") {
+	if err != nil || r.Outcome != fumehood.Exited || r.ExitCode != 137 || !strings.Contains(r.Reason, "while other programs ran") {
 		t.Errorf("beside another command: got %+v, %v", r, err)
 	}
 	if err := p.Kill(t.Context()); err != nil {
@@ -56,3 +56,20 @@ func Memory(t *testing.T, sb fumehood.Sandbox) {
 		t.Errorf("after it: got %+v, %v", r, err)
 	}
 }
+
+// MemoryOfProgram checks the outcome of a command that fails while a process of the service's own program runs out of memory. The
+// service has a memory limit of 128 MiB, python3, sh, and the program ProgramOutOfMemory.
+func MemoryOfProgram(t *testing.T, sb fumehood.Sandbox) {
+	t.Helper()
+	r, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "touch /tmp/eat; until test -e /tmp/killed; do sleep 0.05; done; exit 7"}, Timeout: time.Minute})
+	if err != nil || r.Outcome != fumehood.Exited || r.ExitCode != 7 || r.Usage.OOMKills == 0 || !strings.Contains(r.Reason, "while other programs ran") {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}
+
+// ProgramOutOfMemory is a program in Python. When /tmp/eat exists, it starts a child that the kernel kills for memory, makes
+// /tmp/killed, and goes on.
+const ProgramOutOfMemory = "import os, time\n" +
+	"while not os.path.exists('/tmp/eat'): time.sleep(0.05)\n" +
+	"if os.fork() == 0:\n    b = bytearray(400 << 20)\n    os._exit(0)\n" +
+	"os.wait()\nopen('/tmp/killed', 'x').close()\ntime.sleep(1000)"

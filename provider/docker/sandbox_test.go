@@ -146,6 +146,12 @@ func TestExec_memoryOfChildren(t *testing.T) {
 	conformance.Memory(t, start(t, p, fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 128 << 20}}))
 }
 
+func TestExec_memoryOfProgram(t *testing.T) {
+	t.Parallel()
+	yaml := fmt.Sprintf("services: {default: {image: %s, mem_limit: 128m, command: [python3, -c, %q]}}", debian, conformance.ProgramOutOfMemory)
+	conformance.MemoryOfProgram(t, start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, yaml)}))
+}
+
 func TestExec_cpuTime(t *testing.T) {
 	tier.Need(t, tier.CI) // it takes the processors from other tests
 	t.Parallel()

@@ -113,6 +113,14 @@ func TestExec_memoryOfChildren(t *testing.T) {
 	conformance.Memory(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 128 << 20}}))
 }
 
+func TestExec_memoryOfProgram(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	spec := fumehood.Spec{Compose: composeFile(t, fmt.Sprintf("services: {default: {image: %s, mem_limit: 128m, command: [python3, -c, %q]}}", debian, conformance.ProgramOutOfMemory))}
+	conformance.MemoryOfProgram(t, start(t, p, spec))
+	conformance.MemoryOfProgram(t, again(t, p, keep(t, p, spec)))
+}
+
 func TestExec_cpuTime(t *testing.T) {
 	tier.Need(t, tier.CI) // it takes the processors from other tests
 	t.Parallel()
