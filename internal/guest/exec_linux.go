@@ -116,7 +116,11 @@ func (c *command) begin() (failed *wire.Failed) {
 	defer closeAll(theirs)
 	if err := c.handOver(theirs); err != nil {
 		c.closeOurs()
-		return fail(wire.NoResources, err)
+		what := wire.NoResources
+		if errors.Is(err, errNotReady) && !c.quiet() {
+			what = wire.Hindered
+		}
+		return fail(what, err)
 	}
 	return nil
 }
@@ -157,7 +161,7 @@ func (c *command) blame(failed *wire.Failed) {
 		failed.What, failed.Text = wire.NoProcesses, failed.Text+": "+limit
 		return
 	}
-	if now.oomKills > c.before.oomKills && failed.What == wire.NoResources {
+	if now.oomKills > c.before.oomKills {
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's memory limit is reached"
 	}
 }

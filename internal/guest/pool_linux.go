@@ -244,21 +244,22 @@ func (w *supervisor) listen() {
 	}
 }
 
-// readyWithin bounds the start of a worker, which normally takes a few milliseconds.
+// readyWithin bounds the start of a command's worker, with all tries. It normally takes a few milliseconds.
 const readyWithin = 10 * time.Second
 
-// errNotReady is the error of a worker that does not start. Its runtime ends it if it gets no thread.
+// errNotReady is the error of a worker that does not start, or is gone before it has the command. Its runtime ends it if it gets no
+// thread. A process in the sandbox can kill or stop it.
 var errNotReady = errors.New("the process that supervises the command does not start")
 
 // await waits until the worker can take a command. From then on it needs no further thread.
-func (g *guest) await(w *supervisor) error {
+func (g *guest) await(w *supervisor, until time.Time) error {
 	select {
 	case <-w.ready:
 		return nil
 	default:
 	}
 	defer time.AfterFunc(pressFirst, func() { g.press(w, pressLast, w.ready) }).Stop()
-	late := time.NewTimer(readyWithin)
+	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
 	select {
 	case <-w.ready:

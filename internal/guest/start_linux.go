@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -28,17 +29,21 @@ func (g *guest) endTurn() { <-g.turns }
 // handOver gives the command to a worker. If writing to a worker fails, that worker has not received the command, and
 // the next one is tried.
 func (c *command) handOver(theirs [3]int) (err error) {
+	until := time.Now().Add(readyWithin)
 	for range mostTries {
 		if c.w, err = c.g.worker(); err != nil {
 			return err
 		}
-		if err = c.g.await(c.w); err == nil {
+		if err = c.g.await(c.w, until); err == nil {
 			err = c.start(theirs)
 		}
 		if err == nil {
 			return nil
 		}
 		c.w.retire()
+		if time.Now().After(until) {
+			break
+		}
 	}
 	return err
 }
@@ -144,7 +149,7 @@ func (c *command) start(theirs [3]int) error {
 	c.w.since.Store(now())
 	c.cpu.mark()
 	if err := post(c.w.socket, t, fds); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNotReady, err)
 	}
 	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most commands have ended by then
 	return nil

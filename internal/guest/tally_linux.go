@@ -38,3 +38,8 @@ func (c *command) alone() bool {
 	defer c.g.mu.Unlock()
 	return c.first && c.g.commands.begun == c.place && len(c.g.reserved) == 0
 }
+
+// quiet reports whether no code of the sandbox runs that could have kept this command from starting.
+func (c *command) quiet() bool {
+	return c.alone() && (!contained.Load() || c.g.isFirst() && !c.g.visited())
+}
