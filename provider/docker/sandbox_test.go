@@ -152,6 +152,11 @@ func TestExec_memoryOfProgram(t *testing.T) {
 	conformance.MemoryOfProgram(t, start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, yaml)}))
 }
 
+func TestExec_besideBusyLoops(t *testing.T) {
+	tier.Need(t, tier.CI) // they take the processors from other tests
+	conformance.Busy(t, start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox}))
+}
+
 func TestExec_cpuTime(t *testing.T) {
 	tier.Need(t, tier.CI) // it takes the processors from other tests
 	t.Parallel()

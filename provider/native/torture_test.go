@@ -121,6 +121,11 @@ func TestExec_memoryOfProgram(t *testing.T) {
 	conformance.MemoryOfProgram(t, again(t, p, keep(t, p, spec)))
 }
 
+func TestExec_besideBusyLoops(t *testing.T) {
+	tier.Need(t, tier.CI) // they take the processors from other tests
+	conformance.Busy(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox}))
+}
+
 func TestExec_cpuTime(t *testing.T) {
 	tier.Need(t, tier.CI) // it takes the processors from other tests
 	t.Parallel()

@@ -120,8 +120,8 @@ class AsyncService:
         - stdin: bytes, text, a Path or a file object. None is an empty standard input.
         - env, cwd, user: added variables, working directory, and "name", "uid", "name:group" or "uid:gid".
         - timeout: seconds after which the command is killed. Its outcome is then "timed-out".
-        - cpu_time: seconds of processor time, of the command and all its descendants together, after which it is killed.
-          Its outcome is then "cpu-time-exceeded".
+        - cpu_time: seconds of processor time, of the command and all its descendants together, after which the
+          command is killed. Its outcome is then "cpu-time-exceeded".
         - grace: seconds between SIGTERM and SIGKILL; by default 1.
         - stdout_cap, stderr_cap: how many bytes of a stream the result keeps, of its end. 0 means 10 MiB, -1 none.
         - kill_rest: kill the processes that the program leaves behind.
