@@ -80,6 +80,7 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	for field, set := range map[string]bool{
 		"Image": s.Image != "", "Env": len(s.Env) > 0, "User": s.User != "", "Dir": s.Dir != "", "Network": s.Network.Mode != "",
 		"Ports": len(s.Ports) > 0, "Mounts": len(s.Mounts) > 0, "ShmSize": s.ShmSize != 0,
+		"Tmpfs": len(s.Tmpfs) > 0,
 	} {
 		if set {
 			return bad("%s and Compose exclude each other: set it in the Compose file", field)

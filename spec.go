@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"reflect"
 	"regexp"
 	"strings"
@@ -19,9 +20,9 @@ type Spec struct {
 	// Name is the name of the sandbox and, under docker, of its Compose project. Empty means a generated name,
 	// "fumehood-" and 12 random characters.
 	Name string `json:"name,omitempty"`
-	// Compose starts a Compose project instead of one image. Image, Env, User, Dir, Network, Ports, Mounts and ShmSize
-	// must then be empty. Limits that are not 0 are the highest that a service may have; the defaults apply to services
-	// that set none.
+	// Compose starts a Compose project instead of one image. Image, Env, User, Dir, Network, Ports, Mounts, Tmpfs and
+	// ShmSize must then be empty. Limits that are not 0 are the highest that a service may have; the defaults apply to
+	// services that set none.
 	Compose *Compose `json:"compose,omitempty"`
 	// Image is the image's reference. Empty means the provider's default.
 	Image string `json:"image,omitempty"`
@@ -48,6 +49,11 @@ type Spec struct {
 	// ShmSize is the size of /dev/shm in bytes, up to the memory limit, which its content counts towards. 0 means
 	// DefaultShmSize. Programs such as browsers and PyTorch's data loaders need more.
 	ShmSize int64 `json:"shm_size,omitempty"`
+	// Tmpfs are empty file systems in memory, in the form of ParseTmpfs: "/scratch:size=64m,mode=0700". Without a size, each
+	// has that of the memory limit, which its content counts towards and which a size may not exceed. They belong to root,
+	// have the mode of the image's folder at that path, or 1777 if there is none, and programs in them cannot be run, unless
+	// the options say otherwise. With runc before 1.1.9, docker ignores a mode if the image has the folder.
+	Tmpfs []string `json:"tmpfs,omitempty"`
 	// Mounts makes folders or files of the host visible in the service.
 	Mounts []Mount `json:"mounts,omitempty"`
 	// AllowUnsafe allows, and logs, mounts of paths through which the sandbox could take over the host or read its
@@ -259,7 +265,10 @@ func (s *Spec) Validate() error {
 	if err := s.validatePorts(bad); err != nil {
 		return err
 	}
-	return validateMounts(s.Mounts, bad)
+	if err := validateMounts(s.Mounts, bad); err != nil {
+		return err
+	}
+	return s.validateTmpfs(bad)
 }
 
 func (s *Spec) validateShmSize(bad func(string, ...any) error) error {
@@ -350,10 +359,11 @@ func validateMounts(mounts []Mount, bad func(string, ...any) error) error {
 		if m.Host == "" || !strings.HasPrefix(m.Container, "/") {
 			return bad("the mount %q to %q needs a path of the host and an absolute path in the sandbox", m.Host, m.Container)
 		}
-		if seen[m.Container] {
-			return bad("two mounts at %s", m.Container)
+		at := path.Clean(m.Container)
+		if seen[at] {
+			return bad("two mounts at %s", at)
 		}
-		seen[m.Container] = true
+		seen[at] = true
 	}
 	return nil
 }

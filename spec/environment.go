@@ -101,6 +101,8 @@ type Docker struct {
 	Runtime string `yaml:"runtime" form:"runtime"`
 	// ShmSize is the size of /dev/shm, such as 1GiB, up to the memory limit. If absent, it is 64MiB.
 	ShmSize int64 `yaml:"shm_size" form:"bytes"`
+	// Tmpfs lists file systems in memory, as PATH[:OPTION,...] with options such as size=64MiB and mode=0700.
+	Tmpfs Tmpfs `yaml:"tmpfs" form:"tmpfs"`
 	// Ports publishes ports of the container on the loopback interface of the host, as HOST: CONTAINER. With host
 	// port 0 the daemon chooses a free port; it also accepts a list of container ports.
 	Ports Ports `yaml:"ports"`
@@ -112,6 +114,9 @@ type Docker struct {
 	// Build defines how to build the image. If absent, no image is built.
 	Build *Build `yaml:"build"`
 }
+
+// Tmpfs are file systems in memory, in the form of fumehood.ParseTmpfs.
+type Tmpfs []string
 
 // Build defines how an image is built.
 type Build struct {
@@ -227,7 +232,7 @@ func (e *Environment) Clone() *Environment {
 	} {
 		*list = slices.Clone(*list) // an empty list is not nil
 	}
-	c.Docker.ExtraMounts, c.Docker.Ports = slices.Clone(c.Docker.ExtraMounts), slices.Clone(c.Docker.Ports)
+	c.Docker.ExtraMounts, c.Docker.Ports, c.Docker.Tmpfs = slices.Clone(c.Docker.ExtraMounts), slices.Clone(c.Docker.Ports), slices.Clone(c.Docker.Tmpfs)
 	c.Environment.Env = maps.Clone(c.Environment.Env)
 	if c.Docker.MountWorkspace != nil {
 		c.Docker.MountWorkspace = new(*c.Docker.MountWorkspace)

@@ -3,7 +3,9 @@ package spec
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/fumehood/fumehood"
@@ -95,11 +97,29 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 	if err == nil {
 		err = e.checkMounts(o.Volumes.Workspace, volumes, &notes)
 	}
+	if err == nil {
+		err = d.checkTmpfs()
+	}
 	if err != nil {
 		return fumehood.Spec{}, notes, err
 	}
-	s.AllowUnsafe, s.Runtime, s.ShmSize = e.AllowUnsafe, d.Runtime, d.ShmSize
+	s.AllowUnsafe, s.Runtime, s.ShmSize, s.Tmpfs = e.AllowUnsafe, d.Runtime, d.ShmSize, slices.Clone(d.Tmpfs)
 	s.Network, s.Mounts, s.Limits, s.Dir = fumehood.Network{Mode: mode}, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
 	s.Image, s.User, s.Binary = cmp.Or(s.Image, d.Image), cmp.Or(s.User, d.User), d.Binary
 	return s, notes, nil
+}
+
+// checkTmpfs rejects a file system in memory strictly below the mounted workspace: Docker would create its mount point in
+// the workspace, as root. d has its defaults.
+func (d Docker) checkTmpfs() error {
+	for _, text := range d.Tmpfs {
+		t, _ := fumehood.ParseTmpfs(text) // the form was checked
+		if *d.MountWorkspace && strings.HasPrefix(t.Container, strings.TrimSuffix(path.Clean(d.Workdir), "/")+"/") {
+			return &fumehood.Error{
+				Op: "docker.tmpfs", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s lies below the working directory %s", t.Container, path.Clean(d.Workdir)),
+				Hint: "mount it elsewhere",
+			}
+		}
+	}
+	return nil
 }

@@ -29,6 +29,7 @@ func (s *Sample) checkData(defaults *Defaults) error {
 		note(of+"environment.network", e.Network != "" && e.Network != fumehood.NetworkNone)
 		note(of+"environment.runtime", e.Runtime != "")
 		note(of+"environment.shm_size", e.ShmSize != 0)
+		note(of+"environment.tmpfs", len(e.Tmpfs) > 0)
 		note(of+"environment.user", e.User != "")
 	}
 	environment("", s.Environment)
@@ -111,6 +112,9 @@ func (e *Environment) over(task *Environment) (*Environment, error) {
 	out := *task
 	out.Image, out.User, out.Workdir = cmp.Or(e.Image, task.Image), cmp.Or(e.User, task.User), cmp.Or(e.Workdir, task.Workdir)
 	out.ShmSize = cmp.Or(e.ShmSize, task.ShmSize)
+	if e.Tmpfs != nil {
+		out.Tmpfs = e.Tmpfs
+	}
 	out.Network, out.Runtime = cmp.Or(e.Network, task.Network), cmp.Or(e.Runtime, task.Runtime)
 	out.Env = maps.Clone(task.Env)
 	if out.Env == nil {

@@ -116,8 +116,8 @@ type Sample struct {
 // Args is a program and its arguments. In YAML, a text is a command for sh.
 type Args []string
 
-// Environment defines sandboxes by one of file, compose, dockerfile and image. User, workdir, env, network, runtime and
-// shm_size are allowed only with an image, or alone: then the image is Fumehood's default.
+// Environment defines sandboxes by one of file, compose, dockerfile and image. User, workdir, env, network, runtime,
+// shm_size and tmpfs are allowed only with an image, or alone: then the image is Fumehood's default.
 type Environment struct {
 	// File is an environment spec, or a folder or file of any kind that fumehood run -f accepts.
 	File string `yaml:"file" form:"some"`
@@ -141,6 +141,8 @@ type Environment struct {
 	Runtime string `yaml:"runtime" form:"runtime"`
 	// ShmSize is the size of /dev/shm, such as 1GiB, up to the memory limit. If absent, it is 64MiB.
 	ShmSize int64 `yaml:"shm_size" form:"bytes"`
+	// Tmpfs lists file systems in memory, as PATH[:OPTION,...] with options such as size=64MiB and mode=0700.
+	Tmpfs spec.Tmpfs `yaml:"tmpfs" form:"tmpfs"`
 	// Service is the default service of a Compose project. Absent means the one that the project names.
 	Service string `yaml:"service" form:"some"`
 

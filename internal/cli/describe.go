@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
@@ -90,9 +91,21 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
 		Disk: cmp.Or(s.Limits.Disk, what.Limits.Disk),
 	}
-	what.ShmSize = cmp.Or(s.ShmSize, what.ShmSize)
+	what.ShmSize, what.Tmpfs = cmp.Or(s.ShmSize, what.ShmSize), addTmpfs(what.Tmpfs, s.Tmpfs)
 	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
 	return what, nil
+}
+
+// addTmpfs returns the file systems of both lists. Those of more replace others at the same path, as mounts do.
+func addTmpfs(all, more []string) []string {
+	at := func(text string) string {
+		t, _ := fumehood.ParseTmpfs(text) // Validate reports errors
+		return t.Container
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(one string) bool {
+		return slices.ContainsFunc(more, func(other string) bool { return at(one) == at(other) })
+	})
+	return append(all, more...)
 }
 
 // withoutSettings drops values that come from settings and not from flags, so that they don't override a file.
@@ -136,6 +149,7 @@ func notForProjects(s fumehood.Spec) string {
 		{"network", s.Network.Mode != ""},
 		{"volume", len(s.Mounts) > 0},
 		{"shm-size", s.ShmSize != 0},
+		{"tmpfs", len(s.Tmpfs) > 0},
 	} {
 		if flag.set {
 			return flag.name

@@ -32,7 +32,7 @@ type runOptions struct {
 // sandboxFlags are the flags that describe a sandbox of an image, as typed.
 type sandboxFlags struct {
 	image, user, workdir, memory, disk, shmSize, network string
-	env, mounts                                          []string
+	env, mounts, tmpfs                                   []string
 	cpus                                                 float64
 	pids                                                 int64
 }
@@ -119,6 +119,7 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.pids, "pids", 0, "maximum `number` of processes and threads; -1 for no limit (default 1024)")
 	flags.StringVar(&f.disk, "disk", "", "limit of the files that are written, a `size` such as 10GiB; needs the provider native (default: 1 GiB there, at most half of the memory)")
 	flags.StringVar(&f.shmSize, "shm-size", "", "`size` of /dev/shm, such as 1GiB, up to the memory limit (default 64MiB)")
+	flags.StringArrayVar(&f.tmpfs, "tmpfs", nil, "mount an empty `file system` in memory, PATH[:OPTION,...] with options such as size=64MiB, mode=0700, exec; added to those of an environment spec")
 	flags.StringVar(&f.network, "network", "", "none, bridge, host, or the `name` of an existing network; all but none weaken the isolation (default none)")
 	flags.StringArrayVarP(&f.mounts, "volume", "v", nil, "`mount` a path of this machine, HOST:SANDBOX[:ro|:rw] (default: read-only)")
 	markSettings(flags, "image", "user", "workdir", "memory", "cpus", "pids", "disk", "network")
@@ -127,7 +128,7 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 // spec checks the flags and returns the spec of the sandbox.
 func (f *sandboxFlags) spec() (fumehood.Spec, error) {
 	what := fumehood.Spec{
-		Image: f.image, User: f.user, Dir: f.workdir, Network: fumehood.Network{Mode: f.network},
+		Image: f.image, User: f.user, Dir: f.workdir, Network: fumehood.Network{Mode: f.network}, Tmpfs: f.tmpfs,
 		Limits: fumehood.Limits{CPUs: f.cpus, PIDs: f.pids},
 	}
 	var err error

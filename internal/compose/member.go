@@ -32,7 +32,7 @@ type Member struct {
 	Hosts        []string // lines of /etc/hosts
 	Capabilities []string // without CAP_
 	Volumes      []Volume
-	Tmpfs        []Tmpfs
+	Tmpfs        []fumehood.Tmpfs
 	ReadOnly     bool
 	Shm          int64 // the size of /dev/shm in bytes; 0 means the default
 }
@@ -41,14 +41,6 @@ type Member struct {
 type Volume struct {
 	Name, Container string
 	Writable        bool
-}
-
-// Tmpfs is a tmpfs, with options of the file system such as "size=64m".
-type Tmpfs struct {
-	Container string
-	Options   []string
-	// Exec reports whether files can be executed.
-	Exec, ReadOnly bool
 }
 
 // Health is a health check. Test is its program with arguments. StartInterval replaces Interval in the start period
@@ -198,7 +190,7 @@ func (p *Project) memberMounts(svc *types.ServiceConfig, m *Member) {
 		case v.Type == types.VolumeTypeVolume && v.Source != guestVolume:
 			m.Volumes = append(m.Volumes, Volume{Name: v.Source, Container: path.Clean(v.Target), Writable: !v.ReadOnly})
 		case v.Type == types.VolumeTypeTmpfs:
-			t := Tmpfs{Container: path.Clean(v.Target), ReadOnly: v.ReadOnly}
+			t := fumehood.Tmpfs{Container: path.Clean(v.Target), ReadOnly: v.ReadOnly}
 			if v.Tmpfs != nil && v.Tmpfs.Size > 0 {
 				t.Options = append(t.Options, fmt.Sprintf("size=%d", v.Tmpfs.Size))
 			}
@@ -209,29 +201,9 @@ func (p *Project) memberMounts(svc *types.ServiceConfig, m *Member) {
 		}
 	}
 	for _, text := range svc.Tmpfs {
-		t, _ := parseTmpfs(text) // checked by CheckPod
+		t, _ := fumehood.ParseTmpfs(text) // checked by CheckPod
 		m.Tmpfs = append(m.Tmpfs, t)
 	}
-}
-
-// parseTmpfs parses the short form of a tmpfs.
-func parseTmpfs(text string) (Tmpfs, error) {
-	at, options, _ := strings.Cut(text, ":")
-	t := Tmpfs{Container: path.Clean(at)}
-	for option := range strings.SplitSeq(options, ",") {
-		switch name, _, _ := strings.Cut(option, "="); name {
-		case "size", "mode", "uid", "gid", "nr_inodes", "nr_blocks":
-			t.Options = append(t.Options, option)
-		case "exec":
-			t.Exec = true
-		case "ro":
-			t.ReadOnly = true
-		case "", "rw", "noexec", "nosuid", "nodev":
-		default:
-			return t, fmt.Errorf("%s: %s", option, notInPod)
-		}
-	}
-	return t, nil
 }
 
 // healthOf returns the health check of a service. Like the Engine, it takes from the image what the files do not set.

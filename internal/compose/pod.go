@@ -116,7 +116,7 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 		}
 	}
 	for _, t := range svc.Tmpfs {
-		if _, err := parseTmpfs(t); err != nil {
+		if _, err := fumehood.ParseTmpfs(t); err != nil {
 			c.refuse(of(svc, "tmpfs"), "%w", err)
 		}
 	}

@@ -150,7 +150,7 @@ configs: {c: {file: data/f}}
 		Restart: "no", Hostname: "h", Hosts: []string{"127.0.0.1\tmain cc h", "10.0.0.1\tx"}, // the guest does not restart
 		Capabilities: slices.DeleteFunc(slices.Clone(capabilities), func(name string) bool { return name == "CHOWN" }),
 		Volumes:      []Volume{{Name: "vol", Container: "/v"}, {Container: "/w", Writable: true}},
-		Tmpfs:        []Tmpfs{{Container: "/t", Options: []string{"size=9"}}, {Container: "/u", Options: []string{"mode=0700"}, ReadOnly: true}},
+		Tmpfs:        []fumehood.Tmpfs{{Container: "/t", Options: []string{"size=9"}}, {Container: "/u", Options: []string{"mode=0700"}, ReadOnly: true}},
 	}
 	if !reflect.DeepEqual(m, wantMember) {
 		t.Errorf("got  %+v\nwant %+v", m, wantMember)

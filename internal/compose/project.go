@@ -142,6 +142,9 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	for _, m := range spec.Mounts {
 		svc.Volumes = append(svc.Volumes, bind(m.Host, m.Container, !m.Writable))
 	}
+	for _, t := range TmpfsOf(spec) {
+		svc.Tmpfs = append(svc.Tmpfs, t.String())
+	}
 	for _, port := range spec.Ports {
 		svc.Ports = append(svc.Ports, types.ServicePortConfig{
 			Mode: "ingress", Protocol: cmp.Or(port.Protocol, fumehood.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated

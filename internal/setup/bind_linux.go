@@ -138,7 +138,12 @@ func (t Tmpfs) attach() error {
 	if t.ReadOnly {
 		attributes |= unix.MOUNT_ATTR_RDONLY
 	}
-	m, err := newFS("tmpfs", attributes, t.Options...)
+	options := t.Options
+	var was unix.Stat_t
+	if err := unix.Stat(t.Container, &was); err == nil && !slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "mode=") }) {
+		options = append(slices.Clip(options), fmt.Sprintf("mode=%o", was.Mode&0o7777)) // as OCI runtimes do
+	}
+	m, err := newFS("tmpfs", attributes, options...)
 	if err != nil {
 		return &failure{FaultMount, err}
 	}

@@ -124,6 +124,18 @@ type Tmpfs struct {
 	ReadOnly  bool     `json:"read_only,omitempty"`
 }
 
+// MountOptions returns all options in the form of mount(8).
+func (t Tmpfs) MountOptions() []string {
+	options := append([]string{"nosuid", "nodev"}, t.Options...)
+	if !t.Exec {
+		options = append(options, "noexec")
+	}
+	if t.ReadOnly {
+		options = append(options, "ro")
+	}
+	return options
+}
+
 // heldFD is the descriptor of Config.Held.
 const heldFD = 3
 

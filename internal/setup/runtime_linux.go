@@ -3,6 +3,7 @@ package setup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -139,18 +140,29 @@ func (l Launch) inRoot(s sources) error {
 		return &failure{FaultImage, err}
 	}
 	for i, m := range l.Root.Mounts {
-		if err := s.binds[i].makeTarget(m.Container); err != nil {
-			return &failure{FaultMount, fmt.Errorf("mount %s: %w", m.Host, err)}
+		err := s.binds[i].makeTarget(m.Container)
+		if err == nil {
+			err = checkTarget(m.Container)
 		}
-		real, err := filepath.EvalSymlinks(m.Container)
 		if err != nil {
 			return &failure{FaultMount, fmt.Errorf("mount %s: %w", m.Host, err)}
 		}
-		if Reserved(real) {
-			return &failure{FaultMount, fmt.Errorf("mount %s: %s leads to %s, which is reserved", m.Host, m.Container, real)}
+	}
+	for _, t := range l.Root.Tmpfs { // the runtime makes a folder that is missing, with the mode of a new tmpfs
+		if err := checkTarget(t.Container); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &failure{FaultMount, fmt.Errorf("mount a tmpfs: %w", err)}
 		}
 	}
 	return l.complete()
+}
+
+// checkTarget returns an error for a mount point that leads to a reserved path.
+func checkTarget(at string) error {
+	real, err := filepath.EvalSymlinks(at)
+	if err == nil && Reserved(real) {
+		err = fmt.Errorf("%s leads to %s, which is reserved", at, real)
+	}
+	return err
 }
 
 // run runs the runtime, and waits for the process that it starts.

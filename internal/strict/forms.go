@@ -27,6 +27,7 @@ var common = map[string]Form{
 	"disk":      atLeast("a size from 1MiB on such as 512MiB or 2g, or none", sizeRE, parseSize, fumehood.MinDisk),
 	"pids":      atLeast("a whole number from 48 on, or none", noneRE, orNone(whole(math.MaxInt64)), fumehood.MinPIDs),
 	"bytes":     {Wanted: "a size such as 64MiB", Pattern: regexp.MustCompile(sizePattern), Parse: parseSize, Schema: sizeSchema},
+	"tmpfs":     {Wanted: "an absolute path in the sandbox with options, such as /scratch:size=64MiB,mode=0700", Pattern: regexp.MustCompile(`^/[^:]*[^/.:][^:]*(:.*)?$`), Valid: isTmpfs},
 	"cores":     {Wanted: "a number above 0, or none", Pattern: noneRE, Parse: orNone(above0), Schema: map[string]any{"type": []string{"string", "number"}, "exclusiveMinimum": 0}},
 	"number":    {Wanted: "a whole number above 0", Parse: whole(math.MaxInt32), Schema: map[string]any{"type": []string{"integer"}, "minimum": 1, "maximum": math.MaxInt32}},
 	"tolerance": {Wanted: "a number from 0 on, of at most 15 digits", Parse: tolerance, Schema: map[string]any{"type": []string{"number"}, "minimum": 0}},
@@ -71,6 +72,12 @@ func ParseSize(s string) (int64, error) {
 		return 0, fmt.Errorf("%q is not a size: write a number and a unit, such as 512MiB or 2g, or none", s)
 	}
 	return n, nil
+}
+
+// isTmpfs reports whether a file system in memory is possible. Limits are those without any.
+func isTmpfs(text string) bool {
+	spec := fumehood.Spec{Tmpfs: []string{text}, Limits: fumehood.Limits{Memory: fumehood.NoLimit}}
+	return spec.Validate() == nil
 }
 
 func parseDuration(n *yaml.Node) any {

@@ -165,6 +165,11 @@ func TestExec_cpuTime(t *testing.T) {
 	conformance.NoCPUTime(t, sb.ViaEngine())
 }
 
+func TestSpec_tmpfs(t *testing.T) {
+	t.Parallel()
+	conformance.Tmpfs(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}}, 1000)
+}
+
 func TestLimits_enforced(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})

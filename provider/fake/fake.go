@@ -92,7 +92,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if ctx.Err() != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
 	}
-	if len(spec.Mounts) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
+	if len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
 	}
 	if spec.Name == "" {

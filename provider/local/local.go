@@ -132,6 +132,8 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "limit memory, CPUs, processes or the disk", "set no limits, or use the docker or native provider"
 	case spec.ShmSize != 0:
 		what, hint = "set the size of /dev/shm", "leave it out: commands use the host's"
+	case len(spec.Tmpfs) > 0:
+		what, hint = "mount a tmpfs", "leave it out: commands use the host's folders"
 	case spec.Runtime != "":
 		what, hint = "choose a container runtime", "name none: host processes have no runtime"
 	case len(spec.Ports) > 0:

@@ -78,6 +78,9 @@ func (s *service) ociMounts() []specs.Mount {
 		}
 		binds = append(binds, specs.Mount{Destination: m.Container, Type: "bind", Source: root.MountPoint(i), Options: options})
 	}
+	for _, t := range root.Tmpfs {
+		binds = append(binds, specs.Mount{Destination: t.Container, Type: "tmpfs", Source: "tmpfs", Options: t.MountOptions()})
+	}
 	depth := func(m specs.Mount) int { return strings.Count(path.Clean(m.Destination), "/") }
 	slices.SortStableFunc(binds, func(a, b specs.Mount) int { return depth(a) - depth(b) })
 	// The guest is last: nothing covers it.

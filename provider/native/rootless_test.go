@@ -211,6 +211,7 @@ func rootlessStart(t *testing.T) {
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
 	_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, User: "1"})
 	conformance.WantError(t, err, fumehood.ErrUnsupported)
+	conformance.Tmpfs(t, p, fumehood.Spec{Image: busybox}, 0)
 }
 
 func TestProvider_Start_rootlessLimits(t *testing.T) {

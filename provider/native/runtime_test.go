@@ -280,3 +280,14 @@ func TestRuntime_comma(t *testing.T) {
 		}
 	}
 }
+
+func TestRuntime_tmpfs(t *testing.T) {
+	t.Parallel()
+	need(t)
+	for _, name := range []string{"runc", "crun"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conformance.Tmpfs(t, newProvider(t, withRuntime(t, name)), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}}, 1000)
+		})
+	}
+}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/forward"
 	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/imagestore"
@@ -110,6 +111,9 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		},
 		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
+	}
+	for _, t := range compose.TmpfsOf(spec) {
+		s.config.Root.Tmpfs = append(s.config.Root.Tmpfs, setup.Tmpfs(t))
 	}
 	if s.sb.p.inUserNamespace() {
 		s.config.UserNamespace, s.config.Root.Scratch = true, scratch

@@ -132,6 +132,17 @@ func TestExec_cpuTime(t *testing.T) {
 	conformance.CPUTime(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian}))
 }
 
+func TestSpec_tmpfs(t *testing.T) {
+	t.Parallel()
+	need(t)
+	for name, opts := range map[string]native.Options{"root": {}, "user namespace": {UserNamespace: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conformance.Tmpfs(t, newProvider(t, opts), fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 64 << 20}}, 1000)
+		})
+	}
+}
+
 // A sandbox whose files in memory leave none for its first process ends by the out-of-memory killer.
 func TestSandbox_outOfMemory(t *testing.T) {
 	t.Parallel()

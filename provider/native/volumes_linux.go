@@ -27,7 +27,7 @@ func (s *service) adopt(m compose.Member, limits fumehood.Limits) (err error) {
 	})
 	root.ReadOnly, root.Shm = m.ReadOnly, m.Shm
 	for _, t := range m.Tmpfs {
-		root.Tmpfs = append(root.Tmpfs, setup.Tmpfs(t))
+		root.Tmpfs = append(root.Tmpfs, setup.Tmpfs(compose.BoundTmpfs(t, limits.Memory)))
 	}
 	if m.ReadOnly { // the image's volumes are writable all the same
 		for _, dir := range s.config.Volumes {

@@ -402,8 +402,11 @@ class TestSandboxes(OnProvider):
             labels={"x": "y"},
             limits=fumehood.Limits(memory=64 << 20, cpus=0.5, pids=64),
             shm_size=32 << 20,
+            tmpfs=["/scratch:size=8m,mode=0750"],
         ) as sb:
             self.assertRegex(sb.run(["df", "-m", "/dev/shm"]).stdout.text, r"\s32\s")
+            shown = sb.run(["sh", "-c", "stat -c %a /scratch; df -m /scratch"]).stdout.text
+            self.assertRegex(shown, r"^750\n[^\0]*\s8\s")
             self.assertEqual(sb.run(["sh", "-c", "echo $A; pwd"]).stdout.text, "b\n/tmp\n")
             self.assertEqual(dict(sb.info.labels), {"x": "y"})
             self.assertEqual(sb.run(["id", "-u"], user="7").stdout.text, "7\n")

@@ -121,7 +121,9 @@ func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) S
 		return m.Object(t, standard)
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.String {
-			return Schema{"type": []string{"array"}, "items": Schema{"type": "string"}}
+			items := m.Text(formName)
+			items["type"] = "string"
+			return Schema{"type": []string{"array"}, "items": items}
 		}
 		return Schema{"type": []string{"array"}, "items": m.schema(t.Elem(), "", reflect.Zero(t.Elem()))}
 	case reflect.Map:

@@ -176,6 +176,7 @@ class AsyncClient:
         ports: Sequence[Port | int] = (),
         limits: Limits | None = None,
         shm_size: int = 0,
+        tmpfs: Sequence[str] = (),
         mounts: Sequence[Mount] = (),
         labels: Mapping[str, str] | None = None,
         allow_unsafe: bool = False,
@@ -189,9 +190,11 @@ class AsyncClient:
         """Start a sandbox from an image or a Compose project, and return when commands can run in it.
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
-        name of a network. shm_size is the size of /dev/shm in bytes; 0 means 64 MiB. A sandbox with keep stays for ttl
-        seconds, also when the client is closed. One with idle is removed when it has had no call and no running command
-        for that many seconds, so that none is forgotten; 0 means the server's own limit, by default none.
+        name of a network. shm_size is the size of /dev/shm in bytes; 0 means 64 MiB. tmpfs are file systems in memory,
+        such as "/scratch:size=64m,mode=0700".
+        A sandbox with keep stays for ttl seconds, also when the client is closed. One with idle is removed when it
+        has had no call and no running command for that many seconds, so that none is forgotten; 0 means the server's own
+        limit, by default none.
         images are those of prepare. With progress, they are prepared first. timeout limits the start.
         """
         deadline = deadline_of(timeout)
@@ -214,6 +217,7 @@ class AsyncClient:
             ports=[Port(port) if isinstance(port, int) else port for port in ports],
             limits=limits,
             shm_size=shm_size,
+            tmpfs=list(tmpfs),
             mounts=mounts,
             labels=labels,
             allow_unsafe=allow_unsafe,
