@@ -40,6 +40,10 @@ type Spec struct {
 	// Compose project too. Empty means the provider's, else the daemon's default. The native provider knows crun, runc
 	// and runsc.
 	Runtime string `json:"runtime,omitempty"`
+	// Seccomp is the seccomp profile: empty for the provider's, or SeccompBrowsers, which weakens isolation and is logged. It
+	// applies to the services of a Compose project too. gVisor ignores it. With a provider that has another profile than
+	// Fumehood's it is an ErrConfig.
+	Seccomp string `json:"seccomp,omitempty"`
 	// Ports are published on the host's loopback address. There may be MaxPorts at most, and they require a
 	// network. Connection lists them. Ports with the same container port and any free host port may share one host
 	// port.
@@ -110,6 +114,10 @@ const (
 func (n Network) IsNone() bool {
 	return (n.Mode == "" || n.Mode == NetworkNone) && len(n.Allow) == 0
 }
+
+// SeccompBrowsers is the seccomp profile for browsers that isolate their own processes, such as Chromium. It also allows
+// any process to make user, PID, IPC and network namespaces, and to change its root folder.
+const SeccompBrowsers = "browsers"
 
 const (
 	// NoLimit in a field of Limits removes that limit.
@@ -219,6 +227,9 @@ func (s *Spec) Validate() error {
 	}
 	if err := checkLabels(s.Labels); err != nil {
 		return bad("%w", err)
+	}
+	if s.Seccomp != "" && s.Seccomp != SeccompBrowsers {
+		return bad("the seccomp profile %q is not %q", s.Seccomp, SeccompBrowsers)
 	}
 	if s.TTL < 0 || s.TTL > 0 && !s.Keep {
 		return bad("the TTL %v is negative, or is not for a kept sandbox", s.TTL)

@@ -6,12 +6,13 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// LogLoosened logs the settings of a spec that weaken the isolation: a network, writable mounts other than a
-// workspace, no limits.
+// LogLoosened logs the settings of a spec that weaken the isolation: a network, another seccomp profile, writable
+// mounts other than a workspace, no limits.
 func LogLoosened(log *slog.Logger, spec fumehood.Spec) {
 	if !spec.Network.IsNone() {
 		log.Warn("the sandbox has a network", "sandbox", spec.Name, "network", spec.Network.Mode)
 	}
+	LogSeccomp(log, spec)
 	for _, m := range spec.Mounts {
 		if m.Writable && !m.Workspace {
 			log.Warn("the sandbox can write to the host", "sandbox", spec.Name, "path", m.Host)
@@ -21,5 +22,12 @@ func LogLoosened(log *slog.Logger, spec fumehood.Spec) {
 		if lifted {
 			log.Warn("the sandbox has no limit", "sandbox", spec.Name, "limit", limit)
 		}
+	}
+}
+
+// LogSeccomp logs a seccomp profile that weakens the isolation.
+func LogSeccomp(log *slog.Logger, spec fumehood.Spec) {
+	if spec.Seccomp != "" {
+		log.Warn("the sandbox has a seccomp profile that allows more than Fumehood's", "sandbox", spec.Name, "seccomp", spec.Seccomp)
 	}
 }

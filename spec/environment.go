@@ -99,6 +99,9 @@ type Docker struct {
 	// Runtime is the name of one of the daemon's container runtimes, such as runsc for gVisor. If absent, it is
 	// the user's choice, else the daemon's default.
 	Runtime string `yaml:"runtime" form:"runtime"`
+	// Seccomp is the seccomp profile browsers, with which browsers can isolate their own processes. It weakens
+	// isolation, and needs the user's --allow-unsafe. If absent, it is Fumehood's own.
+	Seccomp string `yaml:"seccomp" form:"seccomp"`
 	// ShmSize is the size of /dev/shm, such as 1GiB, up to the memory limit. If absent, it is 64MiB.
 	ShmSize int64 `yaml:"shm_size" form:"bytes"`
 	// Tmpfs lists file systems in memory, as PATH[:OPTION,...] with options such as size=64MiB and mode=0700.

@@ -27,7 +27,7 @@ func TestParse_docExample(t *testing.T) {
 		Docker: Docker{
 			Image: "python:3.12-slim", Binary: "docker", Workdir: "/workspace", MountWorkspace: new(true),
 			ExtraMounts: Mounts{{Host: "data", Container: "/container/data"}, {Host: "fixtures", Container: "/fixtures", Writable: true}},
-			Network:     "bridge", Runtime: "runsc",
+			Network:     "bridge", Runtime: "runsc", Seccomp: fumehood.SeccompBrowsers,
 			ShmSize: 1 << 30, Tmpfs: Tmpfs{"/scratch:size=64MiB,mode=0700"}, Ports: Ports{{8080, 80}, {0, 81}, {0, 82}}, User: "1000:1000",
 			Build: &Build{Context: ".", Dockerfile: "Dockerfile", Args: map[string]string{}},
 		},

@@ -38,6 +38,7 @@ func (e Environment) checkIsolation(o SandboxOptions) error {
 	if o.Network == "" {
 		errs = append(errs, CheckNetwork("docker.network", e.Docker.Network))
 	}
+	errs = append(errs, CheckSeccomp("docker.seccomp", e.Docker.Seccomp))
 	if e.Environment.IncludeOSEnv {
 		errs = append(errs, &fumehood.Error{
 			Class: fumehood.ErrFile, Err: errors.New("environment.include_os_env: passes this machine's variables, with any secrets in them, to the sandbox"),
@@ -103,10 +104,22 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 	if err != nil {
 		return fumehood.Spec{}, notes, err
 	}
-	s.AllowUnsafe, s.Runtime, s.ShmSize, s.Tmpfs = e.AllowUnsafe, d.Runtime, d.ShmSize, slices.Clone(d.Tmpfs)
+	s.AllowUnsafe, s.Runtime, s.Seccomp, s.ShmSize, s.Tmpfs = e.AllowUnsafe, d.Runtime, d.Seccomp, d.ShmSize, slices.Clone(d.Tmpfs)
 	s.Network, s.Mounts, s.Limits, s.Dir = fumehood.Network{Mode: mode}, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
 	s.Image, s.User, s.Binary = cmp.Or(s.Image, d.Image), cmp.Or(s.User, d.User), d.Binary
 	return s, notes, nil
+}
+
+// CheckSeccomp returns an ErrFile for a seccomp profile, which a file may choose only if the user allows what is unsafe. Key
+// is the file's key for it.
+func CheckSeccomp(key, profile string) error {
+	if profile == "" {
+		return nil
+	}
+	return &fumehood.Error{
+		Class: fumehood.ErrFile, Err: fmt.Errorf("%s: %s: it allows more system calls than Fumehood's own profile", key, profile),
+		Hint: "choose it yourself (--seccomp " + profile + "), or allow it (--allow-unsafe)",
+	}
 }
 
 // checkTmpfs rejects a file system in memory strictly below the mounted workspace: Docker would create its mount point in

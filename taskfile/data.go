@@ -28,6 +28,7 @@ func (s *Sample) checkData(defaults *Defaults) error {
 		note(of+"environment.dockerfile", e.Dockerfile != "")
 		note(of+"environment.network", e.Network != "" && e.Network != fumehood.NetworkNone)
 		note(of+"environment.runtime", e.Runtime != "")
+		note(of+"environment.seccomp", e.Seccomp != "")
 		note(of+"environment.shm_size", e.ShmSize != 0)
 		note(of+"environment.tmpfs", len(e.Tmpfs) > 0)
 		note(of+"environment.user", e.User != "")
@@ -111,7 +112,7 @@ func (e *Environment) over(task *Environment) (*Environment, error) {
 	}
 	out := *task
 	out.Image, out.User, out.Workdir = cmp.Or(e.Image, task.Image), cmp.Or(e.User, task.User), cmp.Or(e.Workdir, task.Workdir)
-	out.ShmSize = cmp.Or(e.ShmSize, task.ShmSize)
+	out.Seccomp, out.ShmSize = cmp.Or(e.Seccomp, task.Seccomp), cmp.Or(e.ShmSize, task.ShmSize)
 	if e.Tmpfs != nil {
 		out.Tmpfs = e.Tmpfs
 	}

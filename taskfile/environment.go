@@ -118,17 +118,17 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 	switch {
 	case given > 1:
 		return environment{}, "", errors.New("it has more than one of file, compose, dockerfile and image")
-	case !plain && (e.User != "" || e.Workdir != "" || len(e.Env) > 0 || e.Network != "" || e.Runtime != "" || e.ShmSize != 0 || len(e.Tmpfs) > 0):
-		return environment{}, "", errors.New("user, workdir, env, network, runtime, shm_size and tmpfs go with an image only: the file defines them itself")
+	case !plain && (e.User != "" || e.Workdir != "" || len(e.Env) > 0 || e.Network != "" || e.Runtime != "" || e.Seccomp != "" || e.ShmSize != 0 || len(e.Tmpfs) > 0):
+		return environment{}, "", errors.New("user, workdir, env, network, runtime, seccomp, shm_size and tmpfs go with an image only: the file defines them itself")
 	case e.Service != "" && len(e.Compose) == 0 && e.File == "":
 		return environment{}, "", errors.New("service needs a Compose project")
 	case plain:
-		if err := spec.CheckNetwork("network", e.Network); err != nil && !opts.AllowUnsafe {
+		if err := errors.Join(spec.CheckNetwork("network", e.Network), spec.CheckSeccomp("seccomp", e.Seccomp)); err != nil && !opts.AllowUnsafe {
 			return environment{}, "", err
 		}
 		return environment{Spec: fumehood.Spec{
 			Image: e.Image, User: e.User, Dir: e.Workdir, Env: e.Env, Network: fumehood.Network{Mode: e.Network}, Runtime: e.Runtime,
-			ShmSize: e.ShmSize, Tmpfs: e.Tmpfs, AllowUnsafe: opts.AllowUnsafe,
+			Seccomp: e.Seccomp, ShmSize: e.ShmSize, Tmpfs: e.Tmpfs, AllowUnsafe: opts.AllowUnsafe,
 		}}, spec.TypeDocker, nil
 	}
 	var found spec.Found

@@ -117,7 +117,7 @@ type Sample struct {
 type Args []string
 
 // Environment defines sandboxes by one of file, compose, dockerfile and image. User, workdir, env, network, runtime,
-// shm_size and tmpfs are allowed only with an image, or alone: then the image is Fumehood's default.
+// seccomp, shm_size and tmpfs are allowed only with an image, or alone: then the image is Fumehood's default.
 type Environment struct {
 	// File is an environment spec, or a folder or file of any kind that fumehood run -f accepts.
 	File string `yaml:"file" form:"some"`
@@ -139,6 +139,9 @@ type Environment struct {
 	// Runtime is the name of one of the daemon's container runtimes, such as runsc for gVisor. If absent, it is
 	// the user's choice, else the daemon's default.
 	Runtime string `yaml:"runtime" form:"runtime"`
+	// Seccomp is the seccomp profile browsers, with which browsers can isolate their own processes. It weakens
+	// isolation, and needs the user's --allow-unsafe. If absent, it is Fumehood's own.
+	Seccomp string `yaml:"seccomp" form:"seccomp"`
 	// ShmSize is the size of /dev/shm, such as 1GiB, up to the memory limit. If absent, it is 64MiB.
 	ShmSize int64 `yaml:"shm_size" form:"bytes"`
 	// Tmpfs lists file systems in memory, as PATH[:OPTION,...] with options such as size=64MiB and mode=0700.

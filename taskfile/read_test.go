@@ -282,6 +282,7 @@ func TestRead_rows(t *testing.T) {
 		"network_none":     {row: `"environment": {"network": "none"}`},
 		"shm size":         {row: `"environment": {"shm_size": "1GiB"}`, says: "environment.shm_size cannot be set by a row"},
 		"tmpfs":            {row: `"environment": {"tmpfs": ["/x"]}`, says: "environment.tmpfs cannot be set by a row"},
+		"seccomp":          {row: `"environment": {"seccomp": "browsers"}`, says: "environment.seccomp cannot be set by a row"},
 		"runtime":          {row: `"environment": {"runtime": "runc"}`, says: "environment.runtime cannot be set by a row"},
 		"user":             {row: `"environment": {"user": "root"}`, says: "environment.user cannot be set by a row"},
 		"step_user":        {row: `"steps": [{"command": "x", "user": "root"}]`, says: "steps[0].user cannot be set by a row"},

@@ -202,7 +202,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.PersistentFlags().StringVar(&a.logLevel, "log-level", "info", "the lowest `level` of messages to print: debug, info, warn or error")
 	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "do not start the reaper, a process that removes the sandboxes if this one is killed")
 	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run sandboxes even if the daemon cannot enforce their limits, for example without control groups")
-	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of sandboxes, which may allow more than Fumehood's own, or unconfined to filter no system calls")
+	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of sandboxes, which may allow more than Fumehood's own; browsers, for browsers that isolate their own processes; or unconfined to filter no system calls")
 	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor, for the native provider also a program's path; files cannot choose one that isolates less (default the daemon's)")
 	root.PersistentFlags().BoolVar(&a.userns, "user-namespace", false, "run each sandbox of the native provider in a user namespace: its root is an unprivileged user of the host")
 	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "user-namespace", "allow-unenforced-limits")

@@ -79,7 +79,7 @@ func tmpfsSize(options string) types.UnitBytes {
 }
 
 // BoundTmpfs returns t with a size of at most limit bytes: more could not be filled, and the content counts towards a
-// memory limit that is not enforced by a control group. A limit of 0 or less is none.
+// memory limit that is not enforced by a control group. A limit of 0 or less has no effect.
 func BoundTmpfs(t fumehood.Tmpfs, limit int64) fumehood.Tmpfs {
 	if limit > 0 && int64(tmpfsSize(strings.Join(t.Options, ","))) > limit {
 		t.Options = append(slices.Clip(t.Options), fmt.Sprintf("size=%d", limit))

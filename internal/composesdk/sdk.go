@@ -40,8 +40,9 @@ type Options struct {
 	// Latency is called with the time that the daemon took to answer a request that it serves from memory. It is called
 	// concurrently. Nil disables the reports.
 	Latency func(time.Duration)
-	// Seccomp is the containers' seccomp profile: see engine.GuardOptions.
-	Seccomp string
+	// Seccomp is the containers' seccomp profile, and Profiles are others by name: see engine.GuardOptions.
+	Seccomp  string
+	Profiles map[string]string
 	// Unheld is called with settings of a container that the daemon does not enforce: see engine.GuardOptions.
 	Unheld  func(labels map[string]string, warnings []string) error
 	Speedup engine.Speedup // of the calls' timeouts
@@ -112,7 +113,7 @@ func connect(ctx context.Context, opts Options, secret engine.Secret) (*SDK, err
 	if err != nil {
 		return nil, err
 	}
-	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Seccomp: opts.Seccomp, Unheld: opts.Unheld, Speedup: opts.Speedup, Secret: secret})
+	api := engine.Guard(client, engine.GuardOptions{Logger: opts.Logger, Latency: opts.Latency, Seccomp: opts.Seccomp, Profiles: opts.Profiles, Unheld: opts.Unheld, Speedup: opts.Speedup, Secret: secret})
 	if err := command.WithAPIClient(api)(cli); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

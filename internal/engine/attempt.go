@@ -18,13 +18,14 @@ import (
 // retried, and changes in two ways how objects are created (see Guard).
 type guarded struct {
 	client.APIClient
-	log     *slog.Logger
-	latency func(time.Duration)
-	seccomp string // the profile of containers, as JSON; empty means the Engine's
-	unheld  func(labels map[string]string, warnings []string) error
-	speedup Speedup
-	secret  Secret
-	met     *atomic.Bool // an Engine has answered before
+	log      *slog.Logger
+	latency  func(time.Duration)
+	seccomp  string            // the profile of containers, as JSON; empty means the Engine's
+	profiles map[string]string // others, by name
+	unheld   func(labels map[string]string, warnings []string) error
+	speedup  Speedup
+	secret   Secret
+	met      *atomic.Bool // an Engine has answered before
 }
 
 // silent is the error of a call to which the Engine did not respond in time.

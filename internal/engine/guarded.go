@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"iter"
@@ -33,7 +34,7 @@ func Guard(api client.APIClient, opts GuardOptions) client.APIClient {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &guarded{APIClient: api, log: opts.Logger, seccomp: opts.Seccomp, unheld: opts.Unheld, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
+	return &guarded{APIClient: api, log: opts.Logger, seccomp: opts.Seccomp, profiles: opts.Profiles, unheld: opts.Unheld, latency: opts.Latency, speedup: opts.Speedup, secret: opts.Secret, met: new(atomic.Bool)}
 }
 
 // GuardOptions configures Guard. The zero value disables logging and uses the timeouts of calls.go.
@@ -44,6 +45,8 @@ type GuardOptions struct {
 	// Seccomp is the seccomp profile, as JSON, of containers that are not privileged and are created without a
 	// profile. Empty means the Engine's default.
 	Seccomp string
+	// Profiles are those of containers with owner.LabelSeccomp, by its value.
+	Profiles map[string]string
 	// Unheld receives the labels of a new container and the warnings about limits that the Engine does not enforce.
 	// Its error becomes the error of the creation, although the container exists. Nil ignores the warnings.
 	Unheld  func(labels map[string]string, warnings []string) error
@@ -101,7 +104,7 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 			opts.Config.StdinOnce = true
 		}
 	}
-	opts.HostConfig = g.profiled(opts.HostConfig)
+	opts.HostConfig = g.profiled(opts.HostConfig, labels)
 	create := func(ctx context.Context) (client.ContainerCreateResult, error) {
 		return g.APIClient.ContainerCreate(ctx, opts)
 	}
@@ -118,8 +121,9 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 	return res, err
 }
 
-// profiled returns a container's configuration with our seccomp profile. A profile that is set already is kept.
-func (g *guarded) profiled(host *container.HostConfig) *container.HostConfig {
+// profiled returns the configuration of a container, which gets the labels, with our seccomp profile. A profile that is
+// set already is kept.
+func (g *guarded) profiled(host *container.HostConfig, labels map[string]string) *container.HostConfig {
 	var with container.HostConfig
 	if host != nil {
 		with = *host
@@ -127,10 +131,11 @@ func (g *guarded) profiled(host *container.HostConfig) *container.HostConfig {
 	own := slices.ContainsFunc(with.SecurityOpt, func(opt string) bool {
 		return strings.HasPrefix(opt, "seccomp=") || strings.HasPrefix(opt, "seccomp:")
 	})
-	if g.seccomp == "" || own || with.Privileged {
+	profile := cmp.Or(g.profiles[labels[owner.LabelSeccomp]], g.seccomp)
+	if profile == "" || own || with.Privileged {
 		return host
 	}
-	with.SecurityOpt = append(slices.Clone(with.SecurityOpt), "seccomp="+g.seccomp)
+	with.SecurityOpt = append(slices.Clone(with.SecurityOpt), "seccomp="+profile)
 	return &with
 }
 

@@ -35,6 +35,8 @@ const (
 	LabelEnv    = "fumehood.env"
 	// LabelUnenforced is the names of the limits that the Engine does not enforce, separated by commas.
 	LabelUnenforced = "fumehood.unenforced"
+	// LabelSeccomp is the Spec.Seccomp of a sandbox; it may be empty.
+	LabelSeccomp = "fumehood.seccomp"
 	// LabelMain is the kind of a container's main process if that is ours: MainGuest.
 	LabelMain = "fumehood.main"
 	// MainGuest is a guest that serves the host that attaches to it.

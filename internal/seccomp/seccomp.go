@@ -1,4 +1,4 @@
-// Package seccomp contains the seccomp profile of Fumehood's containers, and reads users' profiles. A profile lists
+// Package seccomp contains the seccomp profiles of Fumehood's containers, and reads users' profiles. A profile lists
 // the system calls that a container may make.
 package seccomp
 
@@ -30,12 +30,14 @@ const Unconfined = "unconfined"
 // maxSize limits the file of a profile, in bytes. Docker's own profile has 18,000.
 const maxSize = 1 << 20
 
-// Load returns the profile in a file, as JSON on one line. An empty name means Fumehood's own profile; for Unconfined
-// it returns Unconfined. A file that cannot be read or is not a profile is an ErrFile.
+// Load returns the profile in a file, as JSON on one line. An empty name means Fumehood's own profile, and
+// fumehood.SeccompBrowsers the one for browsers; for Unconfined it returns Unconfined. A file that cannot be read or is not a profile is an ErrFile.
 func Load(file string) (string, error) {
 	switch file {
 	case "":
 		return parse(profile)
+	case fumehood.SeccompBrowsers:
+		return browsers()
 	case Unconfined:
 		return Unconfined, nil
 	}
@@ -48,6 +50,17 @@ func Load(file string) (string, error) {
 		return "", &fumehood.Error{Op: "read seccomp profile", Path: file, Class: fumehood.ErrFile, Err: err}
 	}
 	return line, nil
+}
+
+// Check returns an ErrConfig for a sandbox with a profile of its own, by its name, whose provider has another file.
+func Check(sandbox, provider string) error {
+	if sandbox == "" || provider == "" || sandbox == provider {
+		return nil
+	}
+	return &fumehood.Error{
+		Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("the seccomp profile %s and that of the provider, %s, exclude each other", sandbox, provider),
+		Hint: "leave out one of them",
+	}
 }
 
 func read(file string) ([]byte, error) {

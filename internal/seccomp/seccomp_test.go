@@ -1,9 +1,11 @@
 package seccomp
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +22,44 @@ func TestLoad_Default(t *testing.T) {
 	}
 	if got, err := Load(Unconfined); err != nil || got != Unconfined {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// The profile for browsers is the default one with three changes.
+func TestLoad_Browsers(t *testing.T) {
+	rules := func(name string) []string {
+		text, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := parse([]byte(text)); err != nil || again != text {
+			t.Errorf("%q is not a profile: %v", name, err)
+		}
+		var p struct{ Syscalls []json.RawMessage }
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, rule := range p.Syscalls {
+			all = append(all, string(rule))
+		}
+		return all
+	}
+	own, browsers := rules(""), rules(fumehood.SeccompBrowsers)
+	var added []string
+	for _, rule := range browsers {
+		if !slices.Contains(own, rule) {
+			added = append(added, rule)
+		}
+	}
+	want := []string{
+		`{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":100794368,"op":"SCMP_CMP_MASKED_EQ"}],"excludes":{"caps":["CAP_SYS_ADMIN"],"arches":["s390","s390x"]}}`,
+		`{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":100794368,"op":"SCMP_CMP_MASKED_EQ"}],"comment":"s390 parameter ordering for clone is different","includes":{"arches":["s390","s390x"]},"excludes":{"caps":["CAP_SYS_ADMIN"]}}`,
+		`{"names":["unshare"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":100794496,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`{"names":["chroot"],"action":"SCMP_ACT_ALLOW"}`,
+	}
+	if len(browsers) != len(own)+2 || !slices.Equal(added, want) {
+		t.Errorf("%d and %d rules, added %s", len(own), len(browsers), added)
 	}
 }
 

@@ -252,6 +252,8 @@ func TestPermit(t *testing.T) {
 		"another's network":    {Permit{Egress: true}, fumehood.Spec{Network: fumehood.Network{Mode: "other"}}, "--allow-unsafe"},
 		"unsafe":               {Permit{}, fumehood.Spec{AllowUnsafe: true}, "--allow-unsafe"},
 		"a runtime":            {Permit{}, fumehood.Spec{Runtime: "runc"}, "--allow-unsafe"},
+		"a seccomp profile":    {Permit{}, fumehood.Spec{Seccomp: fumehood.SeccompBrowsers}, "--allow-unsafe"},
+		"an allowed profile":   {Permit{Unsafe: true}, fumehood.Spec{Seccomp: fumehood.SeccompBrowsers}, ""},
 		"no memory limit":      {Permit{}, fumehood.Spec{Limits: fumehood.Limits{Memory: fumehood.NoLimit}}, "--allow-unsafe"},
 		"no process limit":     {Permit{}, fumehood.Spec{Limits: fumehood.Limits{PIDs: fumehood.NoLimit}}, "--allow-unsafe"},
 		"much memory":          {Permit{}, fumehood.Spec{Limits: fumehood.Limits{Memory: 2 << 30}}, "--max-memory"},

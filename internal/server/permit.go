@@ -33,6 +33,8 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 		return unauthorized(unsafe, "allow_unsafe is not allowed")
 	case !p.Unsafe && spec.Runtime != "":
 		return unauthorized(unsafe, "the runtime is the server's choice")
+	case !p.Unsafe && spec.Seccomp != "":
+		return unauthorized(unsafe, "the seccomp profile is the server's choice")
 	case !p.Unsafe && (spec.Limits.Memory == fumehood.NoLimit || spec.Limits.PIDs == fumehood.NoLimit):
 		return unauthorized(unsafe, "a sandbox without limits is not allowed")
 	case !p.Unsafe && !slices.Contains([]string{"", fumehood.NetworkNone, fumehood.NetworkBridge}, spec.Network.Mode):

@@ -21,6 +21,7 @@ var common = map[string]Form{
 	"path":      {Wanted: "an absolute path in the container that is not its root", Pattern: regexp.MustCompile(`^/.*[^/.]`)},
 	"network":   {Wanted: "none, bridge, host or a network's name", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
 	"runtime":   {Wanted: "the name of a container runtime such as runsc", Pattern: regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)},
+	"seccomp":   {Choices: []string{fumehood.SeccompBrowsers}},
 	"user":      {Wanted: `a user such as "1000:1000" or nobody`, Pattern: regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)},
 	"duration":  {Wanted: "a duration such as 90s or 10m, or none", Pattern: regexp.MustCompile(`^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^none$`), Parse: parseDuration},
 	"memory":    atLeast("a size from 6MiB on such as 512MiB or 2g, or none", sizeRE, parseSize, fumehood.MinMemory),

@@ -13,6 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/composesdk"
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // subnetAttempts is how often create tries other subnets when another process took the chosen ones first.
@@ -248,6 +249,7 @@ func (sb *sandbox) logChanges(ctx context.Context) {
 	case len(sb.loaded.NetworksNeeded()) > 0:
 		log.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
 	}
+	provider.LogSeccomp(log, sb.spec)
 	for _, c := range sb.changes {
 		if c.Unsafe {
 			log.Warn(brokenIsolation, "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)

@@ -11,6 +11,15 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
+// loadProfiles returns the seccomp profile of the options, and those that a spec can choose, by name.
+func loadProfiles(opts Options) (own string, others map[string]string, err error) {
+	if own, err = seccomp.Load(opts.Seccomp); err != nil {
+		return "", nil, err
+	}
+	browsers, err := seccomp.Load(fumehood.SeccompBrowsers)
+	return own, map[string]string{fumehood.SeccompBrowsers: browsers}, err
+}
+
 // logSeccomp logs, once, that containers do not use Fumehood's own seccomp profile.
 func (p *Provider) logSeccomp() {
 	p.seccompLogged.Do(func() {

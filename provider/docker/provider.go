@@ -78,7 +78,7 @@ type Options struct {
 	// starts.
 	NoSweep bool
 	// Seccomp is the file of the containers' seccomp profile, in the format of `docker run --security-opt
-	// seccomp=FILE`. Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every
+	// seccomp=FILE`, or fumehood.SeccompBrowsers. Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every
 	// system call. A service with its own profile (Compose.AllowUnsafe) keeps it, and a privileged service gets none.
 	Seccomp string
 	// Runtime is the name of the sandboxes' container runtime, such as runsc for gVisor. Empty means the daemon's
@@ -201,13 +201,14 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err := opts.checkAdmission(); err != nil {
 		return nil, err
 	}
-	profile, err := seccomp.Load(opts.Seccomp)
+	profile, others, err := loadProfiles(opts)
 	if err != nil {
 		return nil, err
 	}
 	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
 	c, err := composesdk.Connect(ctx, composesdk.Options{
-		Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Unheld: opts.unheld, Speedup: opts.speedup,
+		Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Profiles: others,
+		Unheld: opts.unheld, Speedup: opts.speedup,
 	})
 	if err != nil {
 		return nil, err
@@ -262,6 +263,9 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
 	op := "start sandbox " + spec.Name
 	err := p.check(ctx, spec)
+	if err == nil {
+		err = seccomp.Check(spec.Seccomp, p.opts.Seccomp)
+	}
 	if err == nil {
 		if err = p.checkEngine(ctx); ctx.Err() != nil {
 			err = within(ctx, op, err)

@@ -77,7 +77,7 @@ func (p *Provider) ownerLabels() map[string]string {
 // image's own labels would match where objects are only filtered by label. The seal covers the labels that are read.
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
-	l[owner.LabelSandbox], l[owner.LabelKept] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep)
+	l[owner.LabelSandbox], l[owner.LabelKept], l[owner.LabelSeccomp] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep), sb.spec.Seccomp
 	maps.Copy(l, describing(provider.Describe(&sb.spec, fumehood.Info{Unenforced: sb.of.Unenforced})))
 	if !sb.spec.Keep {
 		return l

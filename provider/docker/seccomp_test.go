@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -157,6 +158,22 @@ services:
 			}
 		})
 	}
+}
+
+func TestSpec_seccomp(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	p := newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	conformance.Browsers(t, p, fumehood.Spec{Image: debian})
+	if !strings.Contains(log.String(), "seccomp=browsers") {
+		t.Errorf("got %s", log.String())
+	}
+	sb := start(t, p, fumehood.Spec{Seccomp: fumehood.SeccompBrowsers, Compose: project(t, "services: {box: {image: "+debian+", command: sleep infinity}}")})
+	if res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"unshare", "-U", "true"}}); err != nil || !res.Success() {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	_, err := newProvider(t, docker.Options{Seccomp: "unconfined"}).Start(t.Context(), fumehood.Spec{Image: debian, Seccomp: fumehood.SeccompBrowsers})
+	conformance.WantError(t, err, fumehood.ErrConfig)
 }
 
 func TestOptions_Seccomp(t *testing.T) {

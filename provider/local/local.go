@@ -134,6 +134,8 @@ func supported(spec fumehood.Spec) error {
 		what, hint = "set the size of /dev/shm", "leave it out: commands use the host's"
 	case len(spec.Tmpfs) > 0:
 		what, hint = "mount a tmpfs", "leave it out: commands use the host's folders"
+	case spec.Seccomp != "":
+		what, hint = "choose a seccomp profile", "name none: the host processes' system calls are not filtered"
 	case spec.Runtime != "":
 		what, hint = "choose a container runtime", "name none: host processes have no runtime"
 	case len(spec.Ports) > 0:

@@ -23,7 +23,11 @@ func (s *service) ociSpec() (*specs.Spec, error) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	profile, err := s.sb.p.profile()
+	load := s.sb.p.profile
+	if s.profile != "" {
+		load = func() (string, error) { return seccomp.Load(s.profile) }
+	}
+	profile, err := load()
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,8 @@ type Options struct {
 	// CacheDir holds unpacked images and the guest's program. It must not be on a file system mounted noexec. Empty
 	// means $XDG_CACHE_HOME/fumehood/native, or .cache/fumehood/native in the user's home.
 	CacheDir string
-	// Seccomp is the file of the sandboxes' seccomp profile, in the format of `docker run --security-opt seccomp=FILE`.
+	// Seccomp is the file of the sandboxes' seccomp profile, in the format of `docker run --security-opt seccomp=FILE`, or
+	// fumehood.SeccompBrowsers.
 	// Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every system call.
 	Seccomp string
 	// Runtime is an OCI runtime that starts the sandboxes: the name of a program, such as runsc for gVisor, or its

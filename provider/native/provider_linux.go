@@ -34,12 +34,11 @@ type Provider struct {
 	cacheDir  string
 	guest     func() (string, error) // installs the guest's program once, and returns its path
 	store     *imagestore.Store
-	beginning atomic.Int64 // services whose start has begun, see machine.admit
-	ids       *subordinate // nil if sandboxes have one user, or this process is root
-	filter    []byte       // of system calls; nil allows all
-	// programFilter compiles the filter for services with programCapabilities.
-	programFilter func() ([]byte, error)
-	profile       func() (string, error) // reads the seccomp profile for a runtime
+	beginning atomic.Int64           // services whose start has begun, see machine.admit
+	ids       *subordinate           // nil if sandboxes have one user, or this process is root
+	filter    []byte                 // of system calls; nil allows all
+	filters   sync.Map               // others: functions that compile them once, by filterKey
+	profile   func() (string, error) // reads the seccomp profile for a runtime
 
 	presence  presence
 	unlimited sync.Once // logs that limits are not enforced
@@ -143,7 +142,6 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		}
 		images = p.ids.storeName()
 	}
-	p.programFilter = sync.OnceValues(func() ([]byte, error) { return p.compileFilter(programCapabilities) })
 	p.profile = sync.OnceValues(func() (string, error) { return seccomp.Load(opts.Seccomp) })
 	if p.store, err = imagestore.Open(filepath.Join(cache, images), stored); err != nil {
 		return nil, err
@@ -197,6 +195,9 @@ func (p *Provider) begin(ctx context.Context) (_ context.Context, ended func(), 
 
 func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	if err := p.supported(spec); err != nil {
+		return nil, err
+	}
+	if err := seccomp.Check(spec.Seccomp, p.opts.Seccomp); err != nil {
 		return nil, err
 	}
 	s, sb, err := provider.Start(ctx, spec, p.start)

@@ -3,11 +3,13 @@
 package native
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -48,20 +50,38 @@ func (p *Provider) seccomp() ([]byte, error) {
 		p.log.Warn("unsafe, allowed: the sandboxes' system calls are not filtered", "seccomp", p.opts.Seccomp)
 		return nil, nil
 	}
-	program, err := p.compileFilter(capabilities)
+	program, err := p.compileFilter(p.opts.Seccomp, capabilities)
 	if err == nil {
 		p.log.Warn("the sandboxes have another seccomp profile than Fumehood's, which may allow more", "seccomp", p.opts.Seccomp)
 	}
 	return program, err
 }
 
-// compileFilter compiles the seccomp profile of the options for processes with capabilities.
-func (p *Provider) compileFilter(capabilities map[string]int) ([]byte, error) {
-	if p.opts.Seccomp == seccomp.Unconfined {
-		return nil, nil
+// filterKey is a name of Spec.Seccomp, and whether the filter is for services with programCapabilities.
+type filterKey struct {
+	profile string
+	program bool
+}
+
+// filterOf returns a filter of system calls.
+func (p *Provider) filterOf(key filterKey) ([]byte, error) {
+	all := capabilities
+	switch {
+	case key.program:
+		all = programCapabilities
+	case key.profile == "":
+		return p.filter, nil
 	}
-	profile, err := seccomp.Load(p.opts.Seccomp)
-	if err != nil {
+	compile, _ := p.filters.LoadOrStore(key, sync.OnceValues(func() ([]byte, error) {
+		return p.compileFilter(cmp.Or(key.profile, p.opts.Seccomp), all)
+	}))
+	return compile.(func() ([]byte, error))()
+}
+
+// compileFilter compiles a seccomp profile, named as in seccomp.Load, for processes with capabilities.
+func (p *Provider) compileFilter(name string, capabilities map[string]int) ([]byte, error) {
+	profile, err := seccomp.Load(name)
+	if err != nil || profile == seccomp.Unconfined {
 		return nil, err
 	}
 	kernel, err := kernelVersion()

@@ -29,16 +29,17 @@ import (
 
 // service is the backend of one service of a sandbox. It has its own namespaces, root file system and control groups.
 type service struct {
-	sb     *sandbox
-	info   fumehood.ServiceInfo
-	cgroup cgroup
-	config setup.Config // as of the first process
-	memory int64        // the limit in bytes
-	term   bool         // the environment sets the variable TERM
-	runs   bool         // its own program was started
-	image  *imagestore.Image
-	main   *program    // of a project; nil for others
-	oci    *ociRuntime // starts the guests; nil for none
+	sb      *sandbox
+	info    fumehood.ServiceInfo
+	cgroup  cgroup
+	config  setup.Config // as of the first process
+	memory  int64        // the limit in bytes
+	profile string       // the Spec's Seccomp
+	term    bool         // the environment sets the variable TERM
+	runs    bool         // its own program was started
+	image   *imagestore.Image
+	main    *program    // of a project; nil for others
+	oci     *ociRuntime // starts the guests; nil for none
 	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
 	starters cgroup
 	volumes  []*os.File // mounts for config.Root.Volumes that another service has made, until it is started
@@ -79,7 +80,12 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	if s.oci == nil && (!rootless() || sb.p.ids == nil) { // only root can move threads of other users
 		s.cgroup = s.cgroup.divide()
 	}
+	filter, err := sb.p.filterOf(filterKey{profile: spec.Seccomp})
+	if err != nil {
+		return nil, err
+	}
 	s.describe(spec, limits, u.mounts)
+	s.config.Seccomp, s.profile = filter, spec.Seccomp
 	s.manageGuests()
 	if u.member != nil {
 		err = s.adopt(*u.member, limits)
@@ -110,7 +116,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 			Cgroups: s.cgroup.visible(), Mounts: mounts, Shm: spec.ShmSize,
 		},
 		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
-		Capabilities: capabilitySet(), Seccomp: s.sb.p.filter,
+		Capabilities: capabilitySet(),
 	}
 	for _, t := range compose.TmpfsOf(spec) {
 		s.config.Root.Tmpfs = append(s.config.Root.Tmpfs, setup.Tmpfs(t))

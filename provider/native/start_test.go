@@ -215,6 +215,29 @@ func TestProvider_Start_logs(t *testing.T) {
 	}
 }
 
+func TestSpec_seccomp(t *testing.T) {
+	t.Parallel()
+	need(t)
+	for name, opts := range map[string]native.Options{"root": {}, "user namespace": {UserNamespace: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			p := newProvider(t, opts)
+			conformance.Browsers(t, p, fumehood.Spec{Image: debian})
+			if !strings.Contains(log.String(), "seccomp=browsers") {
+				t.Errorf("got %s", log.String())
+			}
+			project := composeFile(t, "services: {box: {image: "+debian+", command: sleep infinity}}")
+			if got := run(t, start(t, p, fumehood.Spec{Seccomp: fumehood.SeccompBrowsers, Compose: project}), "unshare -U id -u"); got != "65534" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+	_, err := newProvider(t, native.Options{Seccomp: "unconfined"}).Start(t.Context(), fumehood.Spec{Image: debian, Seccomp: fumehood.SeccompBrowsers})
+	conformance.WantError(t, err, fumehood.ErrConfig)
+}
+
 func TestOptions_Seccomp(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "profile.json")

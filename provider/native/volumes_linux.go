@@ -40,7 +40,7 @@ func (s *service) adopt(m compose.Member, limits fumehood.Limits) (err error) {
 	}
 	s.main = newProgram(s, m, memoryDisk(limits))
 	if s.config.Capabilities&(1<<unix.CAP_SYS_CHROOT) != 0 {
-		s.config.Seccomp, err = s.sb.p.programFilter()
+		s.config.Seccomp, err = s.sb.p.filterOf(filterKey{s.profile, true})
 	}
 	return err
 }

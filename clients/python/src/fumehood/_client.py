@@ -175,6 +175,7 @@ class AsyncClient:
         runtime: str = "",
         ports: Sequence[Port | int] = (),
         limits: Limits | None = None,
+        seccomp: str = "",
         shm_size: int = 0,
         tmpfs: Sequence[str] = (),
         mounts: Sequence[Mount] = (),
@@ -191,10 +192,10 @@ class AsyncClient:
 
         compose is a project or the text of a Compose file. network is "none" (the default), "bridge", "host" or the
         name of a network. shm_size is the size of /dev/shm in bytes; 0 means 64 MiB. tmpfs are file systems in memory,
-        such as "/scratch:size=64m,mode=0700".
-        A sandbox with keep stays for ttl seconds, also when the client is closed. One with idle is removed when it
-        has had no call and no running command for that many seconds, so that none is forgotten; 0 means the server's own
-        limit, by default none.
+        such as "/scratch:size=64m,mode=0700". seccomp is "browsers" for browsers that isolate their own processes. It
+        weakens isolation, so the server has to permit it (--allow-unsafe). A sandbox with keep stays for ttl seconds,
+        also when the client is closed. One with idle is removed when it has had no call and no running command for that
+        many seconds, so that none is forgotten; 0 means the server's own limit, by default none.
         images are those of prepare. With progress, they are prepared first. timeout limits the start.
         """
         deadline = deadline_of(timeout)
@@ -216,6 +217,7 @@ class AsyncClient:
             runtime=runtime,
             ports=[Port(port) if isinstance(port, int) else port for port in ports],
             limits=limits,
+            seccomp=seccomp,
             shm_size=shm_size,
             tmpfs=list(tmpfs),
             mounts=mounts,
