@@ -63,6 +63,7 @@ var (
 	// callContainerTop is not retried after an internal error: the Engine reports one if the container has no processes.
 	callContainerTop    = call{name: "list the processes of container", silence: answering, again: unclear}
 	callContainerLogs   = call{name: "read the log of container", silence: answering, again: failed}
+	callContainerStats  = call{name: "read the counters of container", silence: answering, again: failed}
 	callContainerAttach = call{name: "attach to container", silence: answering, again: never}
 	// callContainerStat is not retried after an internal error: the Engine reports one for odd paths.
 	callContainerStat = call{name: "look at a file in container", silence: answering, again: torn}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -169,6 +170,29 @@ func (c *Client) process(ctx context.Context, container string, pid int) (string
 		}
 	}
 	return "", nil
+}
+
+// maxCounters bounds the Engine's answer about a container's counters, in bytes.
+const maxCounters = 1 << 20
+
+// Processes returns how many processes and threads a container has, and their limit; 0 if there is none.
+func (c *Client) Processes(ctx context.Context, container string) (n, limit uint64, err error) {
+	const op = "count the processes of container "
+	res, err := c.api.ContainerStats(ctx, container, client.ContainerStatsOptions{})
+	if err != nil {
+		return 0, 0, c.translate(err, op+container)
+	}
+	defer res.Body.Close()
+	var stats struct {
+		Pids struct {
+			Current uint64 `json:"current"`
+			Limit   uint64 `json:"limit"`
+		} `json:"pids_stats"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxCounters)).Decode(&stats); err != nil {
+		return 0, 0, c.translate(err, op+container)
+	}
+	return stats.Pids.Current, stats.Pids.Limit, nil
 }
 
 // created is the status of a container that has not been started.

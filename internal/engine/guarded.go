@@ -219,6 +219,17 @@ func (g *guarded) ContainerLogs(ctx context.Context, id string, opts client.Cont
 	return body{res, v, opts.Follow}, nil
 }
 
+// ContainerStats reads the counters of a container.
+func (g *guarded) ContainerStats(ctx context.Context, id string, opts client.ContainerStatsOptions) (client.ContainerStatsResult, error) {
+	res, v, err := begin(ctx, g, callContainerStats, id, func(ctx context.Context, _ *watchdog) (client.ContainerStatsResult, error) {
+		return g.APIClient.ContainerStats(ctx, id, opts)
+	})
+	if err != nil {
+		return client.ContainerStatsResult{}, err
+	}
+	return client.ContainerStatsResult{Body: body{res.Body, v, opts.Stream}}, nil
+}
+
 // ContainerAttach connects to a container's main process.
 func (g *guarded) ContainerAttach(ctx context.Context, id string, opts client.ContainerAttachOptions) (client.ContainerAttachResult, error) {
 	return hijack(ctx, g, callContainerAttach, id, func(ctx context.Context) (client.ContainerAttachResult, error) {

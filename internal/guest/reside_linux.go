@@ -169,6 +169,11 @@ func (g *guest) serveHost(conn *wire.Socket) {
 		before.Close()
 	}
 	_ = c.Serve() // the host ends the connection, with or without an error
+	g.part()
+}
+
+// part records that a host of serveHost has left.
+func (g *guest) part() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hosts--; g.hosts == 0 {

@@ -139,6 +139,8 @@ func (e *exec) answer(s *wire.Stream, request []byte) {
 	case r.Sweep != nil:
 		e.since = r.Sweep.Since
 		reply, _ = json.Marshal(e.swept)
+	case r.Reside != nil:
+		reply = []byte("{}")
 	case r.Exec != nil:
 		reply = wire.Append(nil, &wire.Reply{Started: &wire.Started{}})
 	}

@@ -34,6 +34,12 @@ type Relayer interface {
 	Relay(ctx context.Context, name string) (Exec, error)
 }
 
+// Counter is a Host that counts the processes of the service without a guest.
+type Counter interface {
+	// Processes returns the number of processes and threads, and their limit; 0 if there is none.
+	Processes(ctx context.Context) (n, limit uint64, err error)
+}
+
 // Empowerer is a Host whose Exec may start root without capabilities if the service's user is not root.
 type Empowerer interface {
 	// ExecEmpowered is Exec with all capabilities. The guest first drops those that the service does not have.

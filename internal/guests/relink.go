@@ -10,6 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // A connection through the daemon may be cut, for example by a proxy in front of it or by its restart. The main process
@@ -56,6 +57,14 @@ func (m *Manager) hold(ctx context.Context) {
 			return
 		}
 		u, err := m.relink(ctx, holdFor)
+		for until := time.Now().Add(holdFor); errors.Is(err, fumehood.ErrLimit) && time.Now().Before(until); { // processes may end
+			select {
+			case <-time.After(longestPause):
+			case <-m.closing:
+				return
+			}
+			u, err = m.relink(ctx, holdFor)
+		}
 		if err != nil {
 			if !m.IsClosed() {
 				m.cfg.Log.Warn("connection to the sandbox lost", "error", err)
@@ -95,6 +104,29 @@ func (m *Manager) relink(ctx context.Context, within time.Duration) (*guest, err
 				Hint: "try again once the daemon answers",
 			}
 		}
+	}
+}
+
+const (
+	// runtimeAborts is the exit code of a Go program that got no thread.
+	runtimeAborts = 2
+	// relayNeeds is how many processes and threads a relay and its start by the Engine take for a moment.
+	relayNeeds = 14
+)
+
+// crowded returns the error of the sandbox's limit on processes if that is why a relay did not start, otherwise err.
+func (m *Manager) crowded(ctx context.Context, err error) error {
+	c, ok := m.cfg.Host.(Counter)
+	if !ok || errors.Is(err, fumehood.ErrUnavailable) && ctx.Err() != nil {
+		return err
+	}
+	n, limit, cerr := c.Processes(ctx)
+	if cerr != nil || limit == 0 || n+relayNeeds <= limit {
+		return err
+	}
+	return &fumehood.Error{
+		Class: fumehood.ErrLimit, Hint: provider.ProcessLimitHint,
+		Err: &provider.ProcessLimit{Text: fmt.Sprintf("the sandbox's limit of %d processes and threads is reached: it has %d, and a connection needs some", limit, n)},
 	}
 }
 

@@ -120,7 +120,7 @@ func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*g
 	name, secret := m.residence(user)
 	rw, err := relayer.Relay(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, m.crowded(ctx, err)
 	}
 	met, err := client.Meet(ctx, rw, secret)
 	if err == nil {
@@ -139,6 +139,9 @@ func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*g
 	_ = rw.Close()
 	if exit.Outcome == fumehood.Exited && exit.Code == wire.NobodyListens {
 		return nil, errNobody
+	}
+	if exit.Outcome == fumehood.Exited && exit.Code == runtimeAborts {
+		err = m.crowded(ctx, err)
 	}
 	return nil, errors.Join(Saying(m.explainLost(ctx, err), rw.Complaint()), werr)
 }

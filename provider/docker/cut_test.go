@@ -234,3 +234,25 @@ func TestCut_relayKilled(t *testing.T) {
 	}
 	works(t, "after", sb)
 }
+
+// At the limit on processes a relay may not start. That is the limit, and not a failure of ours.
+func TestCut_processLimit(t *testing.T) {
+	t.Parallel()
+	p, proxy := severed(t, false)
+	sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 100}})
+	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "(sleep 12; exec killall sleep) & while true; do sleep 1000 >/dev/null 2>&1 & done"}, Timeout: 3 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.Sever()
+	for range 2 {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+		if !errors.Is(err, fumehood.ErrLimit) || isOurs(err) || !strings.Contains(err.Error(), "limit of 100 processes") {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	}
+	conformance.Eventually(t, "the sandbox works when the processes have ended", func() bool {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+		return err == nil && res.Success()
+	})
+}

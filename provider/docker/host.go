@@ -19,6 +19,7 @@ type host struct{ *service }
 var (
 	_ guests.Host      = host{}
 	_ guests.Relayer   = host{}
+	_ guests.Counter   = host{}
 	_ guests.Empowerer = host{}
 )
 
@@ -70,6 +71,11 @@ func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// Processes returns the number of the container's processes and threads, and their limit; 0 if there is none.
+func (h host) Processes(ctx context.Context) (n, limit uint64, err error) {
+	return h.sb.p.engine.Processes(ctx, h.id)
 }
 
 // ExecEmpowered starts a guest with all capabilities by an exec of the Engine.
