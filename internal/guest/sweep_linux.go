@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,7 @@ const firstProcess = 1
 // sweep kills the processes that a dead guest left.
 func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	_, _, began := stat(os.Getpid())
-	swept := wire.Swept{User: os.Getuid(), Began: began, Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read(), OOMKills: g.cgroup.oomKills.read()}
+	swept := wire.Swept{User: os.Getuid(), Began: began, PID: os.Getpid(), Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read(), OOMKills: g.cgroup.oomKills.read()}
 	swept.ProcessLimit, _ = g.processLimit()
 	if req.Since > 0 {
 		swept.Survivors = g.sweepOrphans(req)
@@ -42,6 +43,7 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 	if req.User != nil {
 		user = *req.User
 	}
+	g.endLost(req, user)
 	var spared string
 	if os.Getpid() != firstProcess && serves(g.self, firstProcess) {
 		spared = users(firstProcess)
@@ -63,6 +65,25 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 		return looks >= emptyLooks
 	})
 }
+
+// endLost kills a guest that its host has given up, if it runs on: it may not have noticed that its connection has ended.
+// What it leaves become orphans.
+func (g *guest) endLost(req *wire.Sweep, user int) {
+	lost := func() bool {
+		_, state, began := stat(req.PID)
+		return state != 'Z' && began == req.Since && serves(g.self, req.PID) && slices.Contains(strings.Fields(users(req.PID)), strconv.Itoa(user))
+	}
+	if req.PID <= firstProcess || req.PID == os.Getpid() || !lost() {
+		return
+	}
+	_ = unix.Kill(req.PID, unix.SIGKILL) // fails if it is about to end, or another user's
+	for began := time.Now(); lost() && time.Since(began) < lostWithin; {
+		nap(time.Second / 100)
+	}
+}
+
+// lostWithin bounds the wait for the end of a guest that was killed.
+const lostWithin = 5 * time.Second
 
 // orphans yields children of parent and their descendants. It skips workers of this guest, children that started
 // before since (in ticks since boot), and children for which theirs returns false. A nil theirs accepts all.

@@ -50,7 +50,7 @@ func (m *Manager) counters(ctx context.Context) *wire.Swept {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DeathWait)
 	defer cancel()
-	swept, err := main.Sweep(ctx, nil, 0)
+	swept, err := main.Sweep(ctx, nil, wire.Swept{})
 	if err != nil {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (c Command) left(ctx context.Context) bool {
 	defer cancel()
 	dead := c.guest.swept
 	if main := c.m.Main(); main != nil {
-		swept, err := main.Sweep(ctx, &dead.User, dead.Began)
+		swept, err := main.Sweep(ctx, &dead.User, dead)
 		if err == nil && (swept.User == 0 || swept.User == dead.User) { // it may kill all of them
 			return swept.Survivors > 0
 		}

@@ -63,12 +63,12 @@ type guest struct {
 	err     error
 }
 
-// began returns when the guest was started, in ticks since boot; 0 if u is nil.
-func (u *guest) began() uint64 {
+// died returns what the guest reported about itself; zero if u is nil.
+func (u *guest) died() wire.Swept {
 	if u == nil {
-		return 0
+		return wire.Swept{}
 	}
-	return u.swept.Began
+	return u.swept
 }
 
 // Attach connects to the main process, which is not started yet.

@@ -57,8 +57,8 @@ var errNobody error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: error
 const meetings = 3
 
 // meet connects to a user's resident guest. If no guest exists and it is not the main process, meet starts one. The new
-// guest kills the processes left by a dead one that was started at since; 0 if no dead one is known.
-func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, error) {
+// guest kills the processes left by a dead one; zero if none is known.
+func (m *Manager) meet(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
 	for range meetings {
 		g, err := m.find(ctx, user)
 		if !errors.Is(err, errNobody) {
@@ -73,7 +73,7 @@ func (m *Manager) meet(ctx context.Context, user string, since uint64) (*guest, 
 				Hint: "remove it with `fumehood down " + m.cfg.Sandbox + "` and start a new one",
 			}
 		}
-		g, err = m.settle(ctx, user, since)
+		g, err = m.settle(ctx, user, dead)
 		if !errors.Is(err, client.ErrTaken) {
 			return g, err
 		}
@@ -106,7 +106,7 @@ func (m *Manager) greet(ctx context.Context, met *client.Guest) (*guest, error) 
 	err := met.Ready(ctx)
 	var swept wire.Swept
 	if err == nil {
-		swept, err = met.Sweep(ctx, nil, 0)
+		swept, err = met.Sweep(ctx, nil, wire.Swept{})
 	}
 	if err != nil {
 		met.Close()
@@ -147,10 +147,10 @@ func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*g
 }
 
 // settle starts a guest and makes it the user's resident; see meet.
-func (m *Manager) settle(ctx context.Context, user string, since uint64) (*guest, error) {
+func (m *Manager) settle(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
 	c := m.begin(ctx, nil)
 	var err error
-	if c.guest, err = m.launch(ctx, cmp.Or(user, m.cfg.User), since); err != nil {
+	if c.guest, err = m.launch(ctx, cmp.Or(user, m.cfg.User), dead); err != nil {
 		return nil, err
 	}
 	name, secret := m.residence(user)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/internal/wire/client"
 )
 
@@ -29,7 +30,7 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 		if find {
 			met, err = m.find(ctx, r.user)
 		} else {
-			met, err = m.meet(ctx, r.user, dead.began())
+			met, err = m.meet(ctx, r.user, dead.died())
 		}
 		if err == nil {
 			u.Guest, u.exec, u.swept, u.relayed, u.near = met.Guest, met.exec, met.swept, met.relayed, met.near
@@ -42,13 +43,13 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 		if err != nil {
 			return err
 		}
-		swept, err := main.Sweep(ctx, &dead.swept.User, dead.swept.Began)
+		swept, err := main.Sweep(ctx, &dead.swept.User, dead.swept)
 		if err != nil {
 			return m.explainLost(ctx, err)
 		}
 		m.survived(user, swept.Survivors)
 	}
-	l, err := m.launch(ctx, user, dead.began())
+	l, err := m.launch(ctx, user, dead.died())
 	if err != nil {
 		return err
 	}
@@ -59,10 +60,9 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 	return nil
 }
 
-// launch starts a guest of a user. The guest kills the processes left by a dead one that was started at since; 0 if
-// there was none. If the guest is root without the service's capabilities, it is started once more, with them.
-func (m *Manager) launch(ctx context.Context, user string, since uint64) (*guest, error) {
-	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, since)
+// launch starts a guest of a user. The guest kills the processes left by a dead one; zero if there was none. If the guest is root without the service's capabilities, it is started once more, with them.
+func (m *Manager) launch(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
+	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, dead)
 	if err != nil || !u.swept.Lacks {
 		return u, err
 	}
@@ -71,7 +71,7 @@ func (m *Manager) launch(ctx context.Context, user string, since uint64) (*guest
 	if !ok {
 		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("root would have no capabilities here")}
 	}
-	u, err = m.launchBy(ctx, h.ExecEmpowered, user, since)
+	u, err = m.launchBy(ctx, h.ExecEmpowered, user, dead)
 	switch {
 	case err != nil:
 		return nil, cmp.Or(h.Powerless(err), err)
@@ -86,7 +86,7 @@ func (m *Manager) launch(ctx context.Context, user string, since uint64) (*guest
 func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
-	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, 0)
+	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, wire.Swept{})
 	if err != nil {
 		return false, err
 	}
@@ -95,7 +95,7 @@ func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
 }
 
 // launchBy starts a guest by exec, one of the Host's ways to start it.
-func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, since uint64) (*guest, error) {
+func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, dead wire.Swept) (*guest, error) {
 	c := m.begin(ctx, &guest{})
 	before := m.counters(ctx)
 	rw, err := exec(ctx, user)
@@ -109,7 +109,7 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 	u := c.guest
 	u.Guest, u.exec = client.New(rw), rw
 	if err = u.Ready(ctx); err == nil {
-		u.swept, err = u.Sweep(ctx, nil, since)
+		u.swept, err = u.Sweep(ctx, nil, dead)
 	}
 	if err == nil {
 		err = m.cfg.Trusted(ctx)

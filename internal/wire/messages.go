@@ -160,6 +160,7 @@ const SecretSize = 32
 // guest answers with a Swept.
 type Sweep struct {
 	Since uint64 `json:"since,omitempty"` // Swept.Began of the dead guest; 0: no guest has died
+	PID   int    `json:"pid,omitempty"`   // Swept.PID of the dead guest; it is killed if it runs on without its host
 	User  *int   `json:"user,omitempty"`  // the dead guest's user id; nil for that of the guest that is asked
 }
 
@@ -171,6 +172,8 @@ type Swept struct {
 	Lacks bool `json:"lacks,omitempty"`
 	// Began is the guest's own start time, in ticks since its machine's boot.
 	Began uint64 `json:"began"`
+	// PID is the guest's own process id; 0 if it is not known.
+	PID int `json:"pid,omitempty"`
 	// ProcessLimit describes the container's limit on processes and how many there are; empty if it has none.
 	ProcessLimit string `json:"process_limit,omitempty"`
 	// PIDsLimits is how often the container has reached its limit on processes since its start.

@@ -134,10 +134,12 @@ func TestDaemon_restarted(t *testing.T) {
 			}
 			goesOn(t, "sandbox of an image", inImage)
 			goesOn(t, "sandbox of a project", inProject)
-			conformance.Eventually(t, "the lost command is killed", func() bool {
-				res, err := byDaemon.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "! ps -o args | grep '^sleep 1000'"}})
-				return err == nil && res.Success()
-			})
+			for what, sb := range map[string]fumehood.Sandbox{"of an image": byDaemon, "of a project": projectByDaemon} {
+				conformance.Eventually(t, "the lost command in a sandbox "+what+" is killed", func() bool {
+					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "! ps -o args | grep '^sleep 1000'"}})
+					return err == nil && res.Success()
+				})
+			}
 			works(t, "a new sandbox", start(t, p, fumehood.Spec{Image: busybox}))
 		})
 	}

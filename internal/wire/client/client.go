@@ -88,13 +88,13 @@ func broken(format string, a ...any) error {
 }
 
 // Sweep makes the guest kill the processes that another guest's commands left after that guest died. user is the dead
-// guest's user id; nil means this guest's own. since is the dead guest's Swept.Began, or 0 if no guest has died.
-func (g *Guest) Sweep(ctx context.Context, user *int, since uint64) (wire.Swept, error) {
+// guest's user id; nil means this guest's own. dead is what the dead guest reported about itself; zero if none has died.
+func (g *Guest) Sweep(ctx context.Context, user *int, dead wire.Swept) (wire.Swept, error) {
 	var swept wire.Swept
-	if err := g.ask(ctx, wire.Request{Sweep: &wire.Sweep{User: user, Since: since}}, &swept); err != nil {
+	if err := g.ask(ctx, wire.Request{Sweep: &wire.Sweep{User: user, Since: dead.Began, PID: dead.PID}}, &swept); err != nil {
 		return wire.Swept{}, err
 	}
-	if swept.User < 0 || swept.Survivors < 0 || swept.Began == 0 {
+	if swept.User < 0 || swept.Survivors < 0 || swept.PID < 0 || swept.Began == 0 {
 		return wire.Swept{}, broken("invalid answer to a sweep")
 	}
 	return swept, nil

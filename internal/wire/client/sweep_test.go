@@ -32,7 +32,7 @@ func TestSweep(t *testing.T) {
 					c.answer(f)
 				}()
 				dead := 1000
-				got, err := g.Sweep(t.Context(), &dead, 3)
+				got, err := g.Sweep(t.Context(), &dead, wire.Swept{Began: 3})
 				if c.class == nil && (err != nil || got != wire.Swept{User: 7, Survivors: 2, Began: 5}) || c.class != nil && !errors.Is(err, c.class) {
 					t.Errorf("got %+v, %v", got, err)
 				}
@@ -55,7 +55,7 @@ func TestSweep_canceled(t *testing.T) {
 			<-f.opened
 			cancel()
 		}()
-		if _, err := g.Sweep(ctx, nil, 0); !errors.Is(err, fumehood.ErrCanceled) {
+		if _, err := g.Sweep(ctx, nil, wire.Swept{}); !errors.Is(err, fumehood.ErrCanceled) {
 			t.Errorf("got %v", err)
 		}
 	})
