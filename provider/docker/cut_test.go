@@ -256,3 +256,28 @@ func TestCut_processLimit(t *testing.T) {
 		return err == nil && res.Success()
 	})
 }
+
+// The Engine reports an exec that cannot send its output as ended. That is no evidence that a program has killed it.
+func TestCut_output(t *testing.T) {
+	t.Parallel()
+	p, proxy := severed(t, false)
+	sb := start(t, p, fumehood.Spec{Image: busybox})
+	for _, s := range []fumehood.Service{sb, sb, sb.As("nobody")} { // by the first connection, by a relay, by an exec
+		printing, err := s.Start(t.Context(), fumehood.Cmd{Args: []string{"yes"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range printing.Follow(t.Context(), fumehood.Stdout, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		proxy.Sever()
+		res, err := printing.Wait(t.Context())
+		if err != nil || res.Outcome != fumehood.Lost || res.CausedInside || res.Reason != cutReason || res.Stdout.Total == 0 {
+			t.Errorf("%s, caused inside: %v, %d bytes: %v, %v", res.Reason, res.CausedInside, res.Stdout.Total, res.Outcome, err)
+		}
+		works(t, "later", s)
+	}
+}
