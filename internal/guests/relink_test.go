@@ -133,7 +133,7 @@ func TestManager_relink(t *testing.T) {
 			defer m.Close()
 			gone := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("it has died")}
 			if err := m.lasting(t.Context(), errNobody); !errors.Is(err, errNobody) {
-				t.Errorf("nobody listens: %v", err)
+				t.Errorf("no listener: %v", err)
 			}
 			h.death = Death{Err: gone}
 			if err := m.lasting(t.Context(), errNobody); !errors.Is(err, gone) {
