@@ -237,29 +237,8 @@ func (s *Spec) Validate() error {
 	if strings.ContainsRune(s.Binary, 0) {
 		return bad("the program %q contains a NUL", s.Binary)
 	}
-	switch l := s.Limits; {
-	case l.Memory < NoLimit:
-		return bad("the memory limit %d is negative", l.Memory)
-	case l.CPUs < 0 && l.CPUs != NoLimit:
-		return bad("the CPU limit %v is negative", l.CPUs)
-	case !(l.CPUs <= MaxCPUs): // true for NaN
-		return bad("the CPU limit %v is not a number up to %d", l.CPUs, MaxCPUs)
-	case l.PIDs < NoLimit:
-		return bad("the process limit %d is negative", l.PIDs)
-	case l.Disk < NoLimit:
-		return bad("the disk limit %d is negative", l.Disk)
-	case l.Disk > 0 && (l.Disk < MinDisk || l.Disk > maxDisk):
-		return bad("the disk limit %d is not between 1 MiB and 15 TiB", l.Disk)
-	}
-	switch l := s.Limits; {
-	case l.Memory > 0 && l.Memory < MinMemory:
-		return bad("the memory limit of %d bytes is below the minimum of %d (6 MiB)", l.Memory, MinMemory)
-	case l.PIDs > 0 && l.PIDs < MinPIDs:
-		return &Error{
-			Op: "start sandbox", Class: ErrConfig,
-			Err:  fmt.Errorf("the process limit of %d is below the minimum of %d: the guest's own threads count too", l.PIDs, MinPIDs),
-			Hint: "raise the limit (--pids), or limit the processes of each command (--ulimit nproc=N)",
-		}
+	if err := s.Limits.validate(bad); err != nil {
+		return err
 	}
 	if err := s.validateShmSize(bad); err != nil {
 		return err
@@ -280,6 +259,34 @@ func (s *Spec) Validate() error {
 		return err
 	}
 	return s.validateTmpfs(bad)
+}
+
+func (l Limits) validate(bad func(string, ...any) error) error {
+	switch {
+	case l.Memory < NoLimit:
+		return bad("the memory limit %d is negative", l.Memory)
+	case l.CPUs < 0 && l.CPUs != NoLimit:
+		return bad("the CPU limit %v is negative", l.CPUs)
+	case !(l.CPUs <= MaxCPUs): // true for NaN
+		return bad("the CPU limit %v is not a number up to %d", l.CPUs, MaxCPUs)
+	case l.PIDs < NoLimit:
+		return bad("the process limit %d is negative", l.PIDs)
+	case l.Disk < NoLimit:
+		return bad("the disk limit %d is negative", l.Disk)
+	case l.Disk > 0 && (l.Disk < MinDisk || l.Disk > maxDisk):
+		return bad("the disk limit %d is not between 1 MiB and 15 TiB", l.Disk)
+	}
+	switch {
+	case l.Memory > 0 && l.Memory < MinMemory:
+		return bad("the memory limit of %d bytes is below the minimum of %d (6 MiB)", l.Memory, MinMemory)
+	case l.PIDs > 0 && l.PIDs < MinPIDs:
+		return &Error{
+			Op: "start sandbox", Class: ErrConfig,
+			Err:  fmt.Errorf("the process limit of %d is below the minimum of %d: the guest's own threads count too", l.PIDs, MinPIDs),
+			Hint: "raise the limit (--pids), or limit the processes of each command (--ulimit nproc=N)",
+		}
+	}
+	return nil
 }
 
 func (s *Spec) validateShmSize(bad func(string, ...any) error) error {

@@ -18,7 +18,7 @@ type failing struct {
 }
 
 func (f *failing) Exec(ctx context.Context, user string) (Exec, error) {
-	time.Sleep(10 * time.Second)
+	time.Sleep(10 * time.Second) //nolint:forbidigo // of the bubble's clock
 	if f.fails--; f.fails >= 0 {
 		return nil, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("no daemon")}
 	}
@@ -38,7 +38,7 @@ func TestManager_at_earlierAttempt(t *testing.T) {
 			_, err := m.Of(t.Context(), "user")
 			first <- err
 		}()
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) //nolint:forbidigo // of the bubble's clock
 		if _, err := m.Of(t.Context(), "user"); err != nil {
 			t.Errorf("a later call: %v", err)
 		}
@@ -95,7 +95,7 @@ func TestManager_relink(t *testing.T) {
 			m, h := cut(t)
 			defer m.Close()
 			began := time.Now()
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) //nolint:forbidigo // of the bubble's clock
 			n, longest := h.count()
 			if first := h.attempts[1].Sub(h.attempts[0]); n < 15 || n > 25 || first != firstPause || longest != longestPause {
 				t.Errorf("%d attempts, the first pause %v, the longest %v", n, first, longest)

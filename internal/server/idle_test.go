@@ -49,23 +49,23 @@ func TestIdle(t *testing.T) {
 // Calls and running commands keep a sandbox, also commands whose client is gone.
 func TestIdle_used(t *testing.T) {
 	t.Parallel()
-	const idle, runs = 500 * time.Millisecond, 1500 * time.Millisecond
+	const idle, runs = 2 * time.Second, 5 * time.Second // a busy machine answers within two seconds
 	for name, use := range map[string]func(c *served, box string){
-		"run": func(c *served, box string) { c.ok("POST", box+"/run", sh("sleep 1.5"), nil) },
+		"run": func(c *served, box string) { c.ok("POST", box+"/run", sh("sleep 5"), nil) },
 		"started": func(c *served, box string) {
-			c.ok("POST", box+"/processes", sh("sleep 1.5"), nil)
-			time.Sleep(runs)
+			c.ok("POST", box+"/processes", sh("sleep 5"), nil)
+			time.Sleep(runs) //nolint:forbidigo // the server must not do anything meanwhile
 		},
 		"detached": func(c *served, box string) {
-			cmd := sh("sleep 1.5")
+			cmd := sh("sleep 5")
 			cmd.Detach = true
 			c.ok("POST", box+"/processes", cmd, nil)
-			time.Sleep(runs)
+			time.Sleep(runs) //nolint:forbidigo // the server must not do anything meanwhile
 		},
 		"connection broke": func(c *served, box string) {
 			ctx, cancel := context.WithTimeout(c.t.Context(), 100*time.Millisecond)
 			defer cancel()
-			body := strings.NewReader(`{"args":["sleep","1.5"]}`)
+			body := strings.NewReader(`{"args":["sleep","5"]}`)
 			req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+box+"/run", body)
 			if err != nil {
 				c.t.Error(err)
@@ -76,25 +76,25 @@ func TestIdle_used(t *testing.T) {
 				resp.Body.Close()
 				c.t.Error("the request was not broken")
 			}
-			time.Sleep(runs)
+			time.Sleep(runs) //nolint:forbidigo // the server must not do anything meanwhile
 		},
 		"calls": func(c *served, box string) {
 			for range 15 {
 				c.ok("GET", box, nil, nil)
-				time.Sleep(runs / 15)
+				time.Sleep(runs / 15) //nolint:forbidigo // likewise
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := serve(t, Options{})
-			box, began := c.start("idle_ms=500"), time.Now()
+			box, began := c.start("idle_ms=2000"), time.Now()
 			use(c, box)
 			if took := time.Since(began); took < idle {
 				t.Fatalf("it was used for %v only", took)
 			}
 			c.ok("GET", box, nil, nil) // it is still there
-			eventually(t, "it is removed", func() bool { return c.idled(box, "500ms") })
+			eventually(t, "it is removed", func() bool { return c.idled(box, "2s") })
 		})
 	}
 }

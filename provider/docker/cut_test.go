@@ -101,7 +101,12 @@ func TestCut_commandInFlight(t *testing.T) {
 				runs, err := sb.ReadFile(t.Context(), "/tmp/runs", fumehood.ReadOptions{})
 				return err == nil && len(runs) > 0
 			})
-			time.Sleep(time.Second) // output goes to the host every 20 ms
+			for _, err := range running.Events() { // its output has arrived
+				if err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
 			proxy.Sever()
 			res, err := running.Wait(t.Context())
 			if err != nil || res.Outcome != fumehood.Lost || res.CausedInside || res.Reason != cutReason || res.Stdout.Text() != "before\n" {

@@ -86,7 +86,9 @@ func goesOn(t *testing.T, what string, p fumehood.Process) {
 	if p.Info().Ended {
 		t.Errorf("%s: the command that ran has ended", what)
 	}
-	p.Kill(t.Context())
+	if err := p.Kill(t.Context()); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
 	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
 		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
 	}

@@ -132,7 +132,7 @@ var ErrUnsent = errors.New("request not sent")
 type unsent struct{ error }
 
 func (u unsent) Unwrap() error      { return u.error }
-func (unsent) Is(target error) bool { return target == ErrUnsent } //nolint:errorlint // it implements errors.Is
+func (unsent) Is(target error) bool { return target == ErrUnsent }
 
 // await passes on the connection that proves knowledge of the secret, until ctx ends. It closes all others.
 func await(ctx context.Context, l net.Listener, secret []byte, arrived chan<- net.Conn) {
