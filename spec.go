@@ -132,7 +132,7 @@ const (
 	MaxCPUs = 8192
 	// MinMemory is the smallest memory limit in bytes: that of Docker Engine since 20.10.
 	MinMemory = 6 << 20
-	// MinPIDs is the smallest process limit. Under docker the guest's own threads count too: it has 14, and 3 or 4 for each command. Go
+	// MinPIDs is the smallest process limit. Under docker the guest's own threads count too: about 16 when it is idle, and 3 or 4 for each command. Go
 	// crashes a program that cannot create a thread it needs: with a limit of 24, fork bombs crashed workers; with 48
 	// they did not.
 	MinPIDs = 48

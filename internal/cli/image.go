@@ -3,13 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/envimage"
 	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/provider"
@@ -124,8 +122,8 @@ func (a *commandLine) newImageListCommand() *cobra.Command {
 		Long: `List prints the images that Fumehood has built: tags, size, creation time, and
 the beginning of the hash of their inputs. With a spec it lists the images of
 that environment, and whether they are up to date. With --builtin it lists the
-images that ship with Fumehood, which are built from the default image at first
-use, and again when they have changed.`,
+images that ship with Fumehood, which the docker provider builds from the
+default image at first use, and again when they have changed.`,
 		Example: `  fumehood image list
   fumehood image list env.yaml --json
   fumehood image list --builtin`,
@@ -156,13 +154,13 @@ type builtinJSON struct {
 
 func (a *commandLine) listBuiltin(ctx context.Context, asJSON bool) error {
 	return a.withImages(ctx, "", allowFlags{}, func(b provider.ImageBuilder, _ *spec.Environment) error {
-		p, ok := b.(*docker.Provider)
-		if !ok {
-			return &fumehood.Error{Op: "list images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no images", a.provider)}
-		}
-		images, err := p.BuiltinImages(ctx)
-		if err != nil {
-			return err
+		images, missing := docker.Builtins(), "built by the docker provider"
+		if p, ok := b.(*docker.Provider); ok {
+			var err error
+			if images, err = p.BuiltinImages(ctx); err != nil {
+				return err
+			}
+			missing = "not built yet"
 		}
 		if asJSON {
 			all := make([]builtinJSON, len(images))
@@ -172,7 +170,7 @@ func (a *commandLine) listBuiltin(ctx context.Context, asJSON bool) error {
 			return a.printJSON(all)
 		}
 		for _, b := range images {
-			state := "not built yet"
+			state := missing
 			switch {
 			case b.UpToDate:
 				state = "built, up to date"

@@ -211,7 +211,7 @@ type File struct {
 	Length int64  `json:"length,omitempty"` // for read; negative for all
 	Depth  int    `json:"depth,omitempty"`  // for walk; negative for all
 	Atomic bool   `json:"atomic,omitempty"` // for write
-	// ModTime is for write: nanoseconds since 1970. 0 means the time of the write. An old guest does not know it.
+	// ModTime is for write: nanoseconds since 1970. 0 means the time of the write.
 	ModTime int64 `json:"mod_time,omitempty"`
 	All     bool  `json:"all,omitempty"` // for mkdir: with parents; for remove and chown: recursive
 }

@@ -33,16 +33,25 @@ type BuiltinImage struct {
 	UpToDate bool
 }
 
+// Builtins lists the images that ship with the library, without those of a daemon: Image and UpToDate are zero.
+func Builtins() []BuiltinImage {
+	var all []BuiltinImage
+	for _, name := range builtinNames() {
+		text, _ := builtins.ReadFile("builtin/" + strings.TrimPrefix(name, builtinPrefix) + builtinFiles) // embedded: it cannot fail
+		about, _, _ := strings.Cut(strings.TrimPrefix(string(text), "# "), "\n")
+		all = append(all, BuiltinImage{Name: name, About: about})
+	}
+	return all
+}
+
 // BuiltinImages lists the images that ship with the library. It pulls and builds nothing.
 func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 	var all []BuiltinImage
-	for _, name := range builtinNames() {
-		b := BuiltinImage{Name: name}
-		source, _, err := p.builtin(name)
+	for _, b := range Builtins() {
+		source, _, err := p.builtin(b.Name)
 		if err != nil {
 			return nil, err
 		}
-		b.About, _, _ = strings.Cut(strings.TrimPrefix(source.Build.Inline, "# "), "\n")
 		if b.Image, _, err = p.FindImage(ctx, b.Name); err != nil {
 			return nil, err
 		}
