@@ -24,6 +24,14 @@ func severed(t *testing.T, sockets bool) (*docker.Provider, *faultproxy.Proxy) {
 	return faulty(t, docker.Options{NoSockets: !sockets, StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))})
 }
 
+func works(t *testing.T, what string, sb fumehood.Service) {
+	t.Helper()
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Timeout: time.Minute})
+	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
+		t.Errorf("%s: %+v, %v", what, res, err)
+	}
+}
+
 // Commands after a cut reach the same guest, so what earlier commands left still runs.
 func TestCut_laterCommands(t *testing.T) {
 	t.Parallel()

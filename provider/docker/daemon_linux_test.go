@@ -61,14 +61,6 @@ func long(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	return p
 }
 
-func works(t *testing.T, what string, sb fumehood.Service) {
-	t.Helper()
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Timeout: time.Minute})
-	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
-		t.Errorf("%s: %+v, %v", what, res, err)
-	}
-}
-
 // cutOf waits for a command whose connection is gone.
 func cutOf(t *testing.T, what string, p fumehood.Process) {
 	t.Helper()
