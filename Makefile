@@ -56,7 +56,7 @@ test-all: ## run everything, in parts that also run alone: after a change of gue
 	@GO=$(GO) scripts/test-all
 
 # Tests that keep the whole machine busy for minutes in the tier all. Other tests that ran at the same time would time out.
-LOAD := ^(TestExample_cheats|TestExample_repair|TestExec_forkBombNeighbors|TestExec_manyCommands|TestExec_outputBeforeExit|TestCompose_manyInParallel|TestKill_hostileTree|TestSpawn_mountRace|TestSession_Reset_race|TestFinishCheckpoint_atomic|TestFinishCheckpoint_hostileTree|TestEval_memory)$$
+LOAD := ^(TestExample_cheats|TestExample_repair|TestExec_besideBusyLoops|TestExec_forkBombNeighbors|TestExec_manyCommands|TestExec_outputBeforeExit|TestCompose_manyInParallel|TestKill_hostileTree|TestSpawn_mountRace|TestSession_Reset_race|TestFinishCheckpoint_atomic|TestFinishCheckpoint_hostileTree|TestEval_memory)$$
 
 test-all-tests: FUMEHOOD_TIER := all
 test-all-tests: images guest ## part of test-all: all tests but those of test-all-load, at full size, with the race detector
@@ -69,7 +69,7 @@ test-all-tests: images guest ## part of test-all: all tests but those of test-al
 
 test-all-load: FUMEHOOD_TIER := all
 test-all-load: images guest ## part of test-all: attacks and loads that take many minutes
-	@$(TEST) -race -count=1 -p 1 -parallel 4 -timeout 60m -run '$(LOAD)' ./examples ./provider/docker ./session ./internal/cli
+	@$(TEST) -race -count=1 -p 1 -parallel 4 -timeout 60m -run '$(LOAD)' ./examples ./provider/docker ./provider/native ./session ./internal/cli
 
 test-all-promises: promises ## part of test-all: every column of the conformance suite
 

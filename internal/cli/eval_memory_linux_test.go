@@ -25,11 +25,11 @@ import (
 )
 
 // An evaluation of 10,000 samples fits in the memory that docs/eval.md promises. All samples are recorded except 64,
-// which are live at once. The tiers below all have 8 live samples.
+// which are live at once.
 func TestEval_memory(t *testing.T) {
+	tier.Need(t, tier.All) // it takes minutes
 	t.Parallel()
-	const samples, most = 10_000, 150 << 20
-	live := tier.Pick(t, 8, 8, 64)
+	const samples, live, most = 10_000, 64, 150 << 20
 	e := needDocker(t)
 	dir := t.TempDir()
 	program := withoutRaceDetector(t, dir)

@@ -52,13 +52,18 @@ func dispose(disposition uintptr, signals []unix.Signal) {
 // surviveSignals makes this process survive the signals of other processes. Programs that it starts do not inherit
 // that. signal.Notify would do the same, but it takes about 30 µs for each signal, and signal.Ignore is inherited.
 func surviveSignals() {
+	dispose(ignore, endings) // the runtime, which had handlers for them, restores the default in a child
+	signal.Ignore(faults...) // if they were sent: a fault of this program still ends it with a report
+}
+
+// handleIgnored makes the runtime restore the default of the signals that this program's parent ignored, as nohup does, in the
+// processes that this one starts. It takes threads, so a guest does it once for its workers.
+func handleIgnored() {
 	for _, s := range endings {
-		if signal.Ignored(s) { // by the process that started this one: the runtime would not restore the default
+		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-	dispose(ignore, endings) // the runtime, which had handlers for them, restores the default in a child
-	signal.Ignore(faults...) // if they were sent: a fault of this program still ends it with a report
 }
 
 // onChild calls f now and whenever children may have ended, and never returns.

@@ -98,6 +98,7 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 		return complain("become a subreaper", err)
 	}
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // otherwise the commands could trace this process
+	handleIgnored()
 	if g.hasRoom() {
 		if w, err := g.spawn(); err == nil { // otherwise the first command tries again
 			g.idle = append(g.idle, w)

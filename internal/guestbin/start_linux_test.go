@@ -284,16 +284,24 @@ func TestWorker_signals(t *testing.T) {
 	}
 }
 
-// A worker has few threads, however many commands it has run. A command does not leave it with more.
+// A worker has few threads, however many commands it has run, also if the guest's parent ignores signals. A command does not
+// leave it with more.
 func TestWorker_threads(t *testing.T) {
-	s := ready(t, undisturbed()...)
-	pid := s.only()
-	for range 20 {
-		s.run("true; (sleep 0.02 &)")
-	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil || len(threads) > 4 { // three, or four if the machine was busy when it started
-		t.Errorf("the worker has %d threads, %v", len(threads), err)
+	for name, before := range map[string][]string{
+		"usual":           nil,
+		"signals ignored": {"sh", "-c", `trap "" HUP INT; exec "$@"`, "sh"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ready(t, before...)
+			pid := s.only()
+			for range 20 {
+				s.run("true; (sleep 0.02 &)")
+			}
+			threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+			if err != nil || len(threads) > 4 { // three, or four if the machine was busy when it started
+				t.Errorf("the worker has %d threads, %v", len(threads), err)
+			}
+		})
 	}
 }
 

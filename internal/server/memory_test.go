@@ -132,7 +132,7 @@ func TestMemory_closed_sandboxes(t *testing.T) { //nolint:paralleltest // it mea
 	}
 	cycle(100)
 	heap, goroutines := used()
-	n := tier.Pick(t, 500, 5000, 5000)
+	n := tier.Pick(t, 500, 2000, 5000)
 	cycle(n)
 	more, running := used()
 	const each = 4 << 10 // three keys, which are known for a minute

@@ -122,7 +122,7 @@ func TestExec_memoryOfProgram(t *testing.T) {
 }
 
 func TestExec_besideBusyLoops(t *testing.T) {
-	tier.Need(t, tier.CI) // they take the processors from other tests
+	tier.Need(t, tier.All) // they take the processors from other tests
 	conformance.Busy(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox}))
 }
 
