@@ -216,6 +216,7 @@ func TestExample_webapp(t *testing.T) {
 }
 
 func TestExample_repair(t *testing.T) {
+	tier.Need(t, tier.All) // it takes minutes
 	t.Parallel()
 	want := map[string]float64{
 		"right": 1, "visible tests only": 0.5, "half": 0.25, "nothing": 0.125, "stale": 0.125,
