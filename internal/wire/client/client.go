@@ -133,6 +133,7 @@ type Process struct {
 	id       int       // of a detached command, set when it has started
 
 	grace time.Duration
+	cpuUS int64 // the limit of processor time in microseconds; 0 for none, or unknown while watching
 	stdin bool
 
 	terse  bool        // the start may not be reported before the end; Wait receives
@@ -176,6 +177,7 @@ func (p *Process) request(cmd fumehood.Cmd) wire.Exec {
 		Caps:    [2]int64{provider.OutputCap(&cmd, fumehood.Stdout), provider.OutputCap(&cmd, fumehood.Stderr)},
 		GraceMS: p.grace.Milliseconds(), KillRest: cmd.KillRest, CPUUS: microseconds(cmd.CPUTime),
 	}
+	p.cpuUS = request.CPUUS
 	for _, a := range cmd.Args {
 		request.Args = append(request.Args, []byte(a))
 	}
@@ -363,6 +365,9 @@ func (p *Process) check() error {
 	}
 	if (e.WallUS != 0 || e.TimedOut) && !p.watching {
 		return broken("wall time of a command that is not detached")
+	}
+	if e.CPUUS != 0 && !p.watching && (p.cpuUS == 0 || e.CPUUS <= p.cpuUS) {
+		return broken("%d µs of processor time exceed a limit of %d", e.CPUUS, p.cpuUS)
 	}
 	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.CPUUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
 		return broken("negative count")

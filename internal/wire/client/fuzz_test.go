@@ -64,6 +64,7 @@ func FuzzClient(f *testing.F) {
 	out := func(text string) []byte { return frame(1, wire.Data, append([]byte{wire.Stdout}, text...)) }
 	for _, live := range []bool{false, true} {
 		f.Add(said(say(started), out("hello"), say(exit(wire.Exit{Totals: [2]int64{5, 0}}))), true, live)
+		f.Add(said(say(started), say(exit(wire.Exit{CPUUS: 8}))), true, live) // without a limit
 		f.Add(said(say(started), out("hello, this is too much"), say(fine), frame(1, wire.Close, nil)), true, live)
 		f.Add(said(say(failed(wire.NoProgram))), true, live)
 		f.Add(said(say(started), frame(0, wire.Ping, []byte("x")), frame(1, wire.Credit, []byte{0, 0, 0, 1})), true, live)

@@ -101,10 +101,12 @@ async def test_exec() -> None:
         assert caught.value.truncated_output == "before\n"  # type: ignore[attr-defined]
         lists = ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"]
         assert "sleep 77" not in (await sb.exec(lists)).stdout
-        with override_max_exec_output_size(1000):
-            result = await sb.exec(["sh", "-c", "head -c 900 /dev/zero | tr '\\0' '\\377'; echo end"])
-        assert len(result.stdout.encode()) <= 1000
-        assert result.stdout.endswith("end\n")
+        flood = ["sh", "-c", "head -c 900 /dev/zero | tr '\\0' '\\377'; echo end"]  # three bytes of text for each
+        with override_max_exec_output_size(1000), pytest.raises(OutputLimitExceededError) as exceeded:
+            await sb.exec(flood)
+        end = exceeded.value.truncated_output or ""
+        assert len(end.encode()) <= 1000
+        assert end.endswith("end\n")
         if PROVIDER == "native":  # no command enters a sandbox that is not kept
             with pytest.raises(NotImplementedError):
                 await sb.connection(user="nobody")
