@@ -1,9 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -50,52 +53,64 @@ func TestIdle(t *testing.T) {
 func TestIdle_used(t *testing.T) {
 	t.Parallel()
 	const idle, runs = 2 * time.Second, 5 * time.Second // a busy machine answers within two seconds
-	for name, use := range map[string]func(c *served, box string){
-		"run": func(c *served, box string) { c.ok("POST", box+"/run", sh("sleep 5"), nil) },
-		"started": func(c *served, box string) {
-			c.ok("POST", box+"/processes", sh("sleep 5"), nil)
-			time.Sleep(runs) //nolint:forbidigo // the server must not do anything meanwhile
+	for name, use := range map[string]func(c *served, box, script, file string){
+		"run": func(c *served, box, script, _ string) { c.ok("POST", box+"/run", sh(script), nil) },
+		"started": func(c *served, box, script, file string) {
+			c.ok("POST", box+"/processes", sh(script), nil)
+			eventually(c.t, "the command ends", exists(file))
 		},
-		"detached": func(c *served, box string) {
-			cmd := sh("sleep 5")
+		"detached": func(c *served, box, script, file string) {
+			cmd := sh(script)
 			cmd.Detach = true
 			c.ok("POST", box+"/processes", cmd, nil)
-			time.Sleep(runs) //nolint:forbidigo // the server must not do anything meanwhile
+			eventually(c.t, "the command ends", exists(file))
 		},
-		"connection broke": func(c *served, box string) {
+		"connection broke": func(c *served, box, script, file string) {
 			ctx, cancel := context.WithTimeout(c.t.Context(), 100*time.Millisecond)
 			defer cancel()
-			body := strings.NewReader(`{"args":["sleep","5"]}`)
-			req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+box+"/run", body)
+			body, err := json.Marshal(sh(script))
 			if err != nil {
-				c.t.Error(err)
-				return
+				c.t.Fatal(err)
+			}
+			req, err := http.NewRequestWithContext(ctx, "POST", "http://localhost"+box+"/run", bytes.NewReader(body))
+			if err != nil {
+				c.t.Fatal(err)
 			}
 			req.Header = http.Header{"Fumehood-Lease": {c.lease}, "Idempotency-Key": {c.lease + "-a"}, "Content-Type": {"application/json"}}
 			if resp, err := c.http.Do(req); err == nil {
 				resp.Body.Close()
 				c.t.Error("the request was not broken")
 			}
-			time.Sleep(runs) //nolint:forbidigo // the server must not do anything meanwhile
+			eventually(c.t, "the command ends", exists(file))
 		},
-		"calls": func(c *served, box string) {
-			for range 15 {
+		"calls": func(c *served, box, _, _ string) {
+			began := time.Now()
+			eventually(c.t, "five seconds pass", func() bool {
 				c.ok("GET", box, nil, nil)
-				time.Sleep(runs / 15) //nolint:forbidigo // likewise
-			}
+				return time.Since(began) > runs
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := serve(t, Options{})
+			file := filepath.Join(t.TempDir(), "ended")
 			box, began := c.start("idle_ms=2000"), time.Now()
-			use(c, box)
+			use(c, box, "sleep 5; touch "+file, file)
 			if took := time.Since(began); took < idle {
 				t.Fatalf("it was used for %v only", took)
 			}
 			c.ok("GET", box, nil, nil) // it is still there
 			eventually(t, "it is removed", func() bool { return c.idled(box, "2s") })
 		})
+	}
+}
+
+// exists returns whether a file of this machine exists.
+func exists(file string) func() bool {
+	return func() bool {
+		_, err := os.Stat(file)
+		return err == nil
 	}
 }
 
