@@ -5,6 +5,7 @@ package native
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 )
 
 const (
@@ -39,7 +41,7 @@ var controllers = map[string]bool{
 // methods do nothing.
 type cgroup struct {
 	cgroups.Manager
-	above map[string]string // without root: the groups above, by controller
+	above map[string]string // of a process that delegates: the groups above, by controller
 	code  map[string]string // with version 1: the groups for programs, by controller; nil if there are none
 }
 
@@ -99,11 +101,21 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// openCgroup returns a control group of the sandbox with a folder, which need not exist. Without root there may be
-// none.
+// openCgroup returns a control group of the sandbox with a folder, which need not exist. There may be none for a process
+// that delegates, as for the sandboxes of one.
 func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
-	if rootless() {
-		return openDelegated(folder, name, limits)
+	above, recorded, err := recordedGroups(folder)
+	switch {
+	case err != nil:
+		return cgroup{}, err
+	case recorded:
+		return openDelegated(above, name, limits)
+	case rootless():
+		return openDelegated(delegated(), name, limits)
+	case delegates() && owner.ReadFolder(folder).Kept:
+		return cgroup{}, fmt.Errorf("the sandbox's control groups cannot be used: %w", unwritable())
+	case delegates(): // the start was interrupted before it made anything
+		return cgroup{}, nil
 	}
 	config := &cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: resources(limits)}
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -135,7 +147,7 @@ func (c cgroup) has(controller string) bool {
 // wholeCgroup returns the control group with a name in all hierarchies of version 1, in each of which a runtime makes
 // one.
 func wholeCgroup(folder, name string) (cgroup, error) {
-	if cgroups.IsCgroup2UnifiedMode() || rootless() {
+	if _, recorded, _ := recordedGroups(folder); recorded || cgroups.IsCgroup2UnifiedMode() || delegates() {
 		return openCgroup(folder, name, fumehood.Limits{})
 	}
 	m, err := fs.NewManager(&cgroups.Cgroup{Path: "/" + cgroupParent + "/" + name, Resources: &cgroups.Resources{}}, nil)

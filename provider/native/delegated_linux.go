@@ -21,19 +21,26 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// openDelegated is openCgroup without root. The groups are below those that were recorded, or else below this process's
-// own ones in which its user may make others. If there are none, the result is the zero value.
-func openDelegated(folder, name string, limits fumehood.Limits) (cgroup, error) {
-	above := delegated()
-	switch text, err := os.ReadFile(filepath.Join(folder, groupsFile)); {
-	case err == nil:
-		above = nil
-		if err := json.Unmarshal(text, &above); err != nil {
-			return cgroup{}, err
-		}
-	case !errors.Is(err, iofs.ErrNotExist):
-		return cgroup{}, err
+// delegates reports whether this process makes control groups only below its own ones, if it may: it runs without root,
+// or the hierarchies are read-only or missing, as in many containers.
+func delegates() bool { return rootless() || unwritable() != nil }
+
+// unwritable returns why root cannot make control groups; nil if it can.
+func unwritable() error {
+	needed := []string{cgroupRoot + "/memory", cgroupRoot + "/pids"}
+	if cgroups.IsCgroup2UnifiedMode() {
+		needed = []string{cgroupRoot}
 	}
+	for _, path := range needed {
+		if err := unix.Access(path, unix.W_OK); err != nil {
+			return &os.PathError{Op: "access", Path: path, Err: err}
+		}
+	}
+	return nil
+}
+
+// openDelegated returns a control group below others, by controller. If there are none, the result is the zero value.
+func openDelegated(above map[string]string, name string, limits fumehood.Limits) (cgroup, error) {
 	paths := map[string]string{}
 	for controller, path := range above {
 		paths[controller] = filepath.Join(path, cgroupParent, name)
@@ -148,7 +155,7 @@ func vacate(dir string) error {
 	}
 }
 
-// makeDelegated makes the control group of version 2 at a path below one that was handed over to a user but root.
+// makeDelegated makes the control group of version 2 at a path below one that was handed over.
 // Manager.Apply would also enable controllers in all groups further above that the user may write. These belong to the
 // user's session, and a group with processes there could become a threaded one, below which memory cannot be limited.
 func makeDelegated(above, path string) error {
@@ -164,13 +171,25 @@ func makeDelegated(above, path string) error {
 	return nil
 }
 
-// groupsFile is the file, in the folder of a sandbox without root, that contains the paths of the groups above its own.
-// Other processes of the user are in other groups.
+// groupsFile is the file, in the folder of a sandbox of a process that delegates, that contains the paths of the groups
+// above its own. Other processes of the user are in other groups.
 const groupsFile = "groups.json"
+
+// recordedGroups returns the contents of the file in a folder, and whether there is one.
+func recordedGroups(folder string) (above map[string]string, recorded bool, err error) {
+	text, err := os.ReadFile(filepath.Join(folder, groupsFile))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &above)
+	}
+	return above, true, err
+}
 
 // recordGroups writes the file, before the control groups of the sandbox with a folder are made.
 func recordGroups(folder string) error {
-	if !rootless() {
+	if !delegates() {
 		return nil
 	}
 	text, err := json.Marshal(delegated())

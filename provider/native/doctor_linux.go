@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/cgroups"
-	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
@@ -82,16 +81,9 @@ func cgroupsCheck() provider.Check {
 	if v2 {
 		c.Detail = "version 2"
 	}
-	if !rootless() {
-		needed := []string{cgroupRoot + "/memory", cgroupRoot + "/pids"}
+	if !delegates() {
 		if v2 {
-			needed = []string{cgroupRoot}
 			c.Detail += ": " + strings.Join(available(cgroupRoot), ", ")
-		}
-		for _, path := range needed {
-			if err := unix.Access(path, unix.W_OK); err != nil {
-				c.Status, c.Detail, c.Hint = provider.StatusFail, path+": "+err.Error(), "mount the control groups, writable"
-			}
 		}
 		return c
 	}
@@ -103,8 +95,14 @@ func cgroupsCheck() provider.Check {
 		return c
 	}
 	c.Status = provider.StatusWarn
-	if len(writable) == 0 {
+	switch err := unwritable(); {
+	case len(writable) > 0:
+	case rootless():
 		c.Detail += ", none of this user: memory is measured, and processors are not limited"
+	default:
+		c.Detail = err.Error() + ": memory is measured, and neither processors nor processes are limited"
+		c.Hint = "mount the control groups, writable; --user-namespace limits the processes of each user"
+		return c
 	}
 	c.Hint = "run as root, or hand control groups of version 1 over by chown"
 	if v2 {

@@ -18,8 +18,8 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// firstFile is the prefix of the file, in the folder of a sandbox without root, that identifies the first process of a
-// service. Without control groups nothing else finds the processes of a sandbox whose owner was killed while it was being
+// firstFile is the prefix of the file, in the folder of a sandbox of a process that delegates, that identifies the first
+// process of a service. Without control groups nothing else finds the processes of a sandbox whose owner was killed while it was being
 // kept.
 const firstFile = "first-"
 
@@ -30,7 +30,7 @@ func (s *service) prepareFirst(ctx context.Context) error {
 			return fmt.Errorf("map subordinate ids: %w", err)
 		}
 	}
-	if !rootless() || s.sb.key == nil {
+	if !delegates() || s.sb.key == nil {
 		return nil
 	}
 	id, err := owner.Of(s.init.pid)

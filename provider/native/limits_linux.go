@@ -13,7 +13,7 @@ import (
 // unenforced returns the limits that the kernel does not enforce without control groups. It returns an ErrUnsupported if
 // the spec names one of them, unless the options allow that.
 func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
-	if !rootless() {
+	if !delegates() {
 		return nil, nil
 	}
 	limits, groups := spec.Limits.WithDefaults(), delegated()
@@ -25,7 +25,7 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 	}{
 		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0},
 		{"swap", "memory", limits.Memory > 0, false},
-		{"pids", "pids", limits.PIDs > 0 && p.ids != nil, false}, // each user of the sandbox has as many
+		{"pids", "pids", limits.PIDs > 0 && (p.ids != nil || !rootless()), spec.Limits.PIDs > 0 && !p.inUserNamespace()}, // in a user namespace, each user has as many
 		{"cpus", "cpu", limits.CPUs > 0, spec.Limits.CPUs > 0},
 	} {
 		if groups[l.controller] != "" {
@@ -42,7 +42,7 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 		return nil, &fumehood.Error{
 			Op: "start sandbox", Class: fumehood.ErrUnsupported,
 			Err:  fmt.Errorf("limits cannot be enforced without control groups: %s", strings.Join(named, ", ")),
-			Hint: "run as root, or without the limit, or allow it (--allow-unenforced-limits)",
+			Hint: groupsHint() + ", or without the limit, or allow it (--allow-unenforced-limits)",
 		}
 	}
 	if len(named) > 0 {
@@ -50,13 +50,27 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 	}
 	if len(all) > 0 {
 		p.unlimited.Do(func() {
-			p.log.Warn("without control groups, the memory of processes is only measured every "+sparse.String()+", files do not count, and processors are not limited", "limits", strings.Join(all, " "))
+			what := "processors are not limited"
+			if !p.inUserNamespace() {
+				what = "neither processors nor processes are limited"
+			}
+			p.log.Warn("without control groups, the memory of processes is only measured every "+sparse.String()+", files do not count, and "+what, "limits", strings.Join(all, " "))
 		})
 	}
 	return all, nil
 }
 
-// errNoFreezer is the error for Freeze without control groups.
-var errNoFreezer = &fumehood.Error{
-	Op: "freeze sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("processes cannot be suspended without control groups"), Hint: "run as root",
+// groupsHint is what a user may do to have control groups.
+func groupsHint() string {
+	if rootless() {
+		return "run as root"
+	}
+	return "run where " + cgroupRoot + " is writable"
+}
+
+// noFreezer returns the error for Freeze without control groups.
+func noFreezer() error {
+	return &fumehood.Error{
+		Op: "freeze sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("processes cannot be suspended without control groups"), Hint: groupsHint(),
+	}
 }

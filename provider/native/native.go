@@ -56,8 +56,9 @@ type Options struct {
 	// UserNamespace runs each sandbox in a user namespace: root in it has the rights of an unprivileged user on the host.
 	// Before Linux 6.6 each has a copy of its image. It needs file systems that can map user ids below CacheDir and below the mounts of specs.
 	UserNamespace bool
-	// AllowUnenforcedLimits runs sandboxes even if a limit that their spec names cannot be enforced: memory and CPUs,
-	// without root. Info and the log name the limits. If it is not set, such a start returns ErrUnsupported.
+	// AllowUnenforcedLimits runs sandboxes even if a limit that their spec names cannot be enforced: memory and CPUs without
+	// control groups, and processes too, unless the sandboxes are in user namespaces. Info and the log name the limits. If it
+	// is not set, such a start returns ErrUnsupported.
 	AllowUnenforcedLimits bool
 	// NoReaper disables the reaper. The reaper is a second process of this program. It removes this provider's
 	// folders and control groups if this process ends without doing so. A program that does not call RunReaper has no

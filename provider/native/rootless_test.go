@@ -341,13 +341,13 @@ func TestProvider_Promises_rootlessPod(t *testing.T) {
 func promisesOfOneUser(t *testing.T, column string, project bool) {
 	exceptions := oneUser()
 	exceptions["errors/forbidden file is ErrPermission"] = conformance.RootMayAll
-	promisesWithoutRoot(t, conformance.Harness{
+	promisesOf(t, conformance.Harness{
 		Column: column, Users: conformance.Users{Name: "daemon", UID: 1, GID: 1}, Exceptions: exceptions,
 	}, busybox, project)
 }
 
-// promisesWithoutRoot checks the promises for sandboxes of an image, or for projects of busybox.
-func promisesWithoutRoot(t *testing.T, h conformance.Harness, image string, project bool) {
+// promisesOf checks the promises for sandboxes of an image, or for projects of busybox.
+func promisesOf(t *testing.T, h conformance.Harness, image string, project bool) {
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)

@@ -57,6 +57,8 @@ func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
 		what = withProject
 	case os.Geteuid() != 0:
 		what = "without root"
+	case delegates():
+		what = "without control groups"
 	case p.opts.UserNamespace:
 		what = "in a user namespace"
 	case spec.Keep:

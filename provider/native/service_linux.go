@@ -125,7 +125,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
 		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless() && s.sb.p.ids == nil
 	}
-	if !s.cgroup.has("pids") && limits.PIDs > 0 {
+	if !s.cgroup.has("pids") && limits.PIDs > 0 && s.config.UserNamespace { // elsewhere the host's processes of the same user would count
 		s.config.Processes = uint64(limits.PIDs)
 	}
 	for dir := range image.Volumes {
@@ -177,8 +177,10 @@ func (s *service) build(ctx context.Context) error {
 	}
 	var held []*os.File
 	if n := s.network(); n != nil {
-		if err := n.allow(s.cgroup); err != nil {
-			return err
+		if s.cgroup.Manager != nil && s.cgroup.above == nil { // others restrict no devices
+			if err := n.allow(s.cgroup); err != nil {
+				return err
+			}
 		}
 		held = append(held, n.writer)
 	}
@@ -344,7 +346,7 @@ func (s *service) ending(ctx context.Context) bool {
 // freeze suspends all processes, or resumes them.
 func (s *service) freeze(ctx context.Context, state cgroups.FreezerState) error {
 	if !s.cgroup.has("freezer") {
-		return errNoFreezer
+		return noFreezer()
 	}
 	release, err := s.sb.lockFreezer(ctx)
 	if err != nil {

@@ -124,7 +124,7 @@ func TestProvider_Promises_subordinate(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)
 	withIDs(t, func(t *testing.T) {
-		promisesWithoutRoot(t, conformance.Harness{
+		promisesOf(t, conformance.Harness{
 			Column: "native debian subordinate", Users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
 			Exceptions: map[string]conformance.Exception{"errors/forbidden file is ErrPermission": conformance.RootMayAll},
 		}, debian, false)
@@ -135,7 +135,7 @@ func TestProvider_Promises_subordinatePod(t *testing.T) {
 	t.Parallel()
 	tier.Need(t, tier.All)
 	withIDs(t, func(t *testing.T) {
-		promisesWithoutRoot(t, conformance.Harness{
+		promisesOf(t, conformance.Harness{
 			Column: "native compose project busybox subordinate", Users: conformance.Users{Name: "tester", UID: 1000, GID: 1000},
 			Exceptions: map[string]conformance.Exception{"errors/forbidden file is ErrPermission": conformance.RootMayAll},
 		}, busybox, true)
