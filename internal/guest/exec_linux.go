@@ -132,6 +132,7 @@ func (c *command) settle(failed *wire.Failed) {
 	c.told, c.failed = true, failed
 	if failed != nil {
 		c.blame(failed)
+		c.depart() // before the host can send another command
 		c.g.strike(c.id)
 		reply(c.s, wire.Reply{Failed: failed})
 	} else {

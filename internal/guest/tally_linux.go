@@ -21,14 +21,14 @@ func (c *command) attend() {
 	c.place, c.attends = t.begun, true
 }
 
-// depart ends what attend began.
+// depart ends what attend began. Only the first call counts.
 func (c *command) depart() {
-	if !c.attends {
-		return
-	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	c.g.commands.running--
+	if c.attends {
+		c.attends = false
+		c.g.commands.running--
+	}
 }
 
 // alone reports whether no other command had processes since attend. Those that another user's guest keeps are known by

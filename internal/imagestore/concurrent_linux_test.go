@@ -408,3 +408,40 @@ func TestCleanup_concurrentGet(t *testing.T) {
 	}
 	checkEmpty(t, s)
 }
+
+// All that have an image open use one descriptor for its lock, and the last one releases it.
+func TestImage_oneLock(t *testing.T) {
+	s := newStore(t)
+	ref := sample(t).save(t)
+	images := []*Image{get(t, s, ref)}
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := open()
+	for range 5 {
+		images = append(images, get(t, s, ref))
+	}
+	if n := open() - before; n != 0 {
+		t.Errorf("five more users of an image take %d descriptors", n)
+	}
+	other, err := Open(s.dir, Options{}) // as another process would
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, img := range images {
+		if removed, err := other.Cleanup(t.Context(), false); err != nil || len(removed) > 0 {
+			t.Fatalf("%d of %d users have closed the image: removed %v, %v", n, len(images), removed, err)
+		}
+		if err := img.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if removed, err := other.Cleanup(t.Context(), false); err != nil || len(removed) == 0 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	checkEmpty(t, s)
+}

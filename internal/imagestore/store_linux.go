@@ -63,6 +63,16 @@ type Store struct {
 	keychain authn.Keychain
 	retries  remote.Backoff // of requests to a registry
 	compared sync.Map       // keys of references whose image this store has compared with the Engine's
+
+	mu     sync.Mutex
+	shared map[string]*sharedLock // the shared locks that this store has, by name
+}
+
+// sharedLock is a shared lock. All that hold it at once use one descriptor: a process with thousands of sandboxes of one
+// image would otherwise reach its limit, and each fork would search thousands of locks.
+type sharedLock struct {
+	holders int
+	release func()
 }
 
 // The folders of a store.
@@ -101,7 +111,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
 	}
-	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries}, nil
+	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries, shared: map[string]*sharedLock{}}, nil
 }
 
 // path returns the path of an object of the store.
@@ -179,15 +189,39 @@ func (s *Store) lock(ctx context.Context, name string, shared bool) (release fun
 
 // tryLock takes a lock. It returns nil if others have it.
 func (s *Store) tryLock(name string, shared bool) (release func(), err error) {
+	if !shared {
+		return s.takeLock(name, unix.F_WRLCK)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.shared[name]
+	if held == nil {
+		release, err := s.takeLock(name, unix.F_RDLCK)
+		if release == nil {
+			return nil, err
+		}
+		held = &sharedLock{release: release}
+		s.shared[name] = held
+	}
+	held.holders++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if held.holders--; held.holders == 0 {
+			delete(s.shared, name)
+			held.release()
+		}
+	}, nil
+}
+
+// takeLock takes a lock of the kernel, F_RDLCK or F_WRLCK. It returns nil if others have it.
+func (s *Store) takeLock(name string, kind int16) (release func(), err error) {
 	f, err := os.OpenFile(s.path("", "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256([]byte(name))
-	at := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(binary.BigEndian.Uint64(sum[:]) >> 1), Len: 1} //nolint:gosec // 63 bits
-	if shared {
-		at.Type = unix.F_RDLCK
-	}
+	at := unix.Flock_t{Type: kind, Start: int64(binary.BigEndian.Uint64(sum[:]) >> 1), Len: 1} //nolint:gosec // 63 bits
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &at); err != nil {
 		if errors.Is(err, unix.EAGAIN) {
 			return nil, f.Close()

@@ -21,7 +21,10 @@ type Socket struct {
 	fd      int
 	in      *os.File // ready when there is data to read
 	writing sync.Mutex
-	out     *os.File // ready when there is space, while a write waits
+
+	mu       sync.Mutex // for the following
+	out      *os.File   // ready when there is space, while a write waits; nil until the first one waits
+	deadline time.Time  // of writes, for out
 
 	accepts  bool         // Read accepts file descriptors
 	accepted atomic.Int32 // one more than the file descriptor that came with the bytes read last; 0 for none
@@ -36,9 +39,6 @@ func NewSocket(fd int) (*Socket, error) {
 	s := &Socket{fd: fd}
 	var err error
 	if s.in, err = newEpoll(); err == nil {
-		s.out, err = newEpoll()
-	}
-	if err == nil {
 		err = Control(s.in, func(in int) error { return s.add(in, unix.EPOLLIN|unix.EPOLLRDHUP) })
 	}
 	if err != nil {
@@ -137,14 +137,18 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	done := false
-	err := Control(s.out, func(int) error {
+	err := Control(s.in, func(int) error { // Close waits for it
 		done = f(s.fd)
 		return nil
 	})
 	if done || err != nil {
 		return s.known(err)
 	}
-	raw, err := s.out.SyscallConn()
+	out, err := s.space()
+	if err != nil {
+		return err
+	}
+	raw, err := out.SyscallConn()
 	if err != nil {
 		return s.known(err)
 	}
@@ -166,11 +170,32 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	})
 	var rerr error
 	if waiting && aerr == nil {
-		rerr = Control(s.out, func(out int) error {
+		rerr = Control(out, func(out int) error {
 			return os.NewSyscallError("epoll_ctl", unix.EpollCtl(out, unix.EPOLL_CTL_DEL, s.fd, nil))
 		})
 	}
 	return s.known(cmp.Or(err, aerr, rerr)) // one error: a joined one is no timeout
+}
+
+// space returns the epoll instance of writes. Few connections ever need it.
+func (s *Socket) space() (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, os.ErrClosed
+	}
+	if s.out != nil {
+		return s.out, nil
+	}
+	out, err := newEpoll()
+	if err != nil {
+		return nil, err
+	}
+	if err := out.SetReadDeadline(s.deadline); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	s.out = out
+	return out, nil
 }
 
 // forgets reports whether the kernel signals readiness of an epoll instance again only after an empty epoll_wait, as
@@ -338,11 +363,19 @@ func (s *Socket) SetDeadline(t time.Time) error {
 func (s *Socket) SetReadDeadline(t time.Time) error { return s.in.SetReadDeadline(t) }
 
 // SetWriteDeadline works like that of os.File.
-func (s *Socket) SetWriteDeadline(t time.Time) error { return s.out.SetReadDeadline(t) }
+func (s *Socket) SetWriteDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deadline = t
+	if s.out == nil {
+		return nil
+	}
+	return s.out.SetReadDeadline(t)
+}
 
 // CloseWrite ends the stream to the peer, which can still send.
 func (s *Socket) CloseWrite() error {
-	return s.known(Control(s.out, func(int) error {
+	return s.known(Control(s.in, func(int) error {
 		return os.NewSyscallError("shutdown", unix.Shutdown(s.fd, unix.SHUT_WR))
 	}))
 }
@@ -350,8 +383,11 @@ func (s *Socket) CloseWrite() error {
 // Close closes the socket and unblocks pending calls. It may be called more than once.
 func (s *Socket) Close() error {
 	s.closing.Do(func() {
+		s.mu.Lock()
 		s.closed.Store(true)
-		for _, epoll := range []*os.File{s.in, s.out} {
+		out := s.out
+		s.mu.Unlock()
+		for _, epoll := range []*os.File{s.in, out} {
 			if epoll != nil {
 				s.err = errors.Join(s.err, epoll.Close()) // returns when no call uses it any more
 			}

@@ -139,3 +139,28 @@ func TestSocket_unblocksOnEnd(t *testing.T) {
 		})
 	}
 }
+
+// A deadline that is set before a write waits ends its wait. Only then does a socket need a third descriptor.
+func TestSocket_writeDeadline(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := open()
+	s, _ := socketPair(t)
+	if n := open() - before; n != 4 {
+		t.Errorf("two sockets take %d descriptors, not 4", n)
+	}
+	if err := s.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(make([]byte, 8<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want a deadline", err)
+	}
+	if n := open() - before; n != 5 {
+		t.Errorf("after a write that waited they take %d, not 5", n)
+	}
+}

@@ -165,9 +165,14 @@ func (m machine) text(file string) string {
 // line returns the number after a word at the beginning of a line.
 func (m machine) line(file, word string) int64 { return after(m.text(file), word) }
 
-// open returns the number of this process's descriptors.
+// open returns the number of this process's descriptors. Since Linux 6.2 it is the size of their folder, which takes the
+// kernel a microsecond instead of some for each.
 func (m machine) open() int64 {
-	entries, _ := os.ReadDir(filepath.Join(m.proc, "self/fd"))
+	folder := filepath.Join(m.proc, "self/fd")
+	if info, err := os.Stat(folder); err == nil && info.Size() > 0 {
+		return info.Size()
+	}
+	entries, _ := os.ReadDir(folder)
 	return int64(len(entries))
 }
 

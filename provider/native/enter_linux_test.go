@@ -89,8 +89,8 @@ func TestLaunch_enterUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	if !p.endsWithin(endWithin) || p.cmd.ProcessState.ExitCode() != 1 || !strings.Contains(p.Complaint(), "setns: invalid argument") {
-		t.Errorf("%v: %q", p.cmd.ProcessState, p.Complaint())
+	if !p.endsWithin(endWithin) || p.status.ExitStatus() != 1 || !strings.Contains(p.Complaint(), "setns: invalid argument") {
+		t.Errorf("%v: %q", p.how(), p.Complaint())
 	}
 }
 

@@ -143,7 +143,7 @@ func (n *network) allow(group cgroup) error {
 func (n *network) connect(ctx context.Context, init *process, group cgroup) error {
 	_ = n.writer.Close() // nothing was written
 	defer n.reader.Close()
-	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", init.cmd.Process.Pid))
+	namespace, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", init.child))
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,10 @@ import (
 // another process started, without.
 type process struct {
 	*wire.Socket // our end of the connection
-	cmd          *exec.Cmd
 	pid          int
-	pidfd        *os.File // of the first process of the sandbox; nil for others, and if another process found it ended
+	pidfd        *os.File        // nil if another process started it, and has ended
+	child        int             // the process of ours that pid is, or that has started it and ends with it; 0 if another process did
+	status       unix.WaitStatus // of child, when it has ended
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
 	copied       bool          // it has copied the image's layers
@@ -64,37 +65,60 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 	if err != nil {
 		return nil, err
 	}
-	p := &process{Socket: ours, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
+	complaints, stderr, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	defer stderr.Close()
 	attributes.Setsid = true // so that it does not receive the terminal's signals
 	pidfd := -1
 	attributes.PidFD = &pidfd
-	p.cmd = &exec.Cmd{
+	cmd := &exec.Cmd{
 		Path: program, Args: []string{setup.GuestDir + "/" + setup.Guest, mode}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
-		Stdin: theirs, Stdout: theirs, Stderr: p.stderr, ExtraFiles: more, SysProcAttr: attributes,
-		WaitDelay: time.Second, // descendants that survive may keep standard error open
+		Stdin: theirs, Stdout: theirs, Stderr: stderr, ExtraFiles: more, SysProcAttr: attributes,
 	}
-	if err := startIn(group, p.cmd, rights, before); err != nil {
-		if p.cmd.Process != nil { // it started, but its thread could not leave the control group
-			err = errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
+	if err := startIn(group, cmd, rights, before); err != nil {
+		if cmd.Process != nil { // it started, but its thread could not leave the control group
+			err = errors.Join(err, cmd.Process.Kill(), cmd.Wait(), unix.Close(pidfd))
 		}
-		return nil, errors.Join(err, ours.Close())
+		return nil, errors.Join(err, complaints.Close(), ours.Close())
 	}
-	p.pid = p.cmd.Process.Pid
-	_ = unix.SetNonblock(pidfd, true)             // so that Go's poller takes it; otherwise the wait takes a thread
-	ends := os.NewFile(uintptr(pidfd), "sandbox") //nolint:gosec // since Linux 5.4 it is not negative
-	first := attributes.Cloneflags != 0
-	if first {
-		p.pidfd = ends
-	}
-	go func() {
-		defer close(p.ended)
-		awaitEnd(ends)
-		_ = p.cmd.Wait() // ProcessState has the result
-		if !first {
-			_ = ends.Close() // nothing was written
-		}
-	}()
+	p := &process{Socket: ours, pid: cmd.Process.Pid, child: cmd.Process.Pid, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
+	_ = cmd.Process.Release()                          // it would hold another descriptor of the process, for each sandbox
+	_ = unix.SetNonblock(pidfd, true)                  // so that Go's poller takes it; otherwise the wait takes a thread
+	p.pidfd = os.NewFile(uintptr(pidfd), "sandbox")    //nolint:gosec // since Linux 5.4 it is not negative
+	go p.await(complaints, attributes.Cloneflags != 0) // the first process is signalled until it is known to have ended
 	return p, nil
+}
+
+// await waits until a child has ended, and closes its pidfd then unless it is kept.
+func (p *process) await(complaints *os.File, kept bool) {
+	defer close(p.ended)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(p.stderr, complaints)
+	}()
+	awaitEnd(p.pidfd)
+	for {
+		if _, err := unix.Wait4(p.child, &p.status, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	_ = complaints.SetReadDeadline(time.Now().Add(time.Second)) // descendants that survive may keep it open
+	<-read
+	_ = complaints.Close() // nothing was written
+	if !kept {
+		_ = p.pidfd.Close() // nothing was written
+	}
+}
+
+// how returns how an ended child ended.
+func (p *process) how() string {
+	if p.status.Signaled() {
+		return "signal: " + p.status.Signal().String()
+	}
+	return "exit status " + strconv.Itoa(p.status.ExitStatus())
 }
 
 // awaitEnd waits until the process of a pidfd has ended. It returns earlier if the pidfd is closed.
@@ -150,7 +174,7 @@ func launchShared(ctx context.Context, program string, group cgroup, rights uint
 		return nil, err
 	}
 	starter.AcceptFiles()
-	defer context.AfterFunc(ctx, func() { _ = starter.cmd.Process.Kill() })() // it has ended already, or starts nothing more
+	defer context.AfterFunc(ctx, func() { starter.signal() })() // it has ended already, or starts nothing more
 	var id [4]byte
 	err = starter.SetDeadline(time.Now().Add(startWithin))
 	if err == nil {
@@ -170,12 +194,13 @@ func launchShared(ctx context.Context, program string, group cgroup, rights uint
 		return nil, errors.Join(err, starter.kill())
 	}
 	p := &process{
-		Socket: starter.Socket, cmd: starter.cmd, stderr: starter.stderr, ended: make(chan struct{}),
+		Socket: starter.Socket, child: starter.child, stderr: starter.stderr, ended: make(chan struct{}),
 		pid: int(binary.BigEndian.Uint32(id[:])), pidfd: os.NewFile(uintptr(fd), "sandbox"), //nolint:gosec // not negative
 	}
 	go func() {
 		defer close(p.ended)
 		<-starter.ended // normally last, but Stop kills it
+		p.status = starter.status
 		awaitEnd(p.pidfd)
 	}()
 	return p, nil
@@ -222,7 +247,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	case failed:
 		return ours
 	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
-		return fmt.Errorf("the guest ended: %s%s", p.cmd.ProcessState, said(p.stderr))
+		return fmt.Errorf("the guest ended: %s%s", p.how(), said(p.stderr))
 	case err != nil:
 		p.signal()
 		<-p.ended
@@ -299,7 +324,7 @@ func (p *process) Complaint() string {
 
 // over reports whether the process has ended.
 func (p *process) over() bool {
-	if p.cmd == nil {
+	if p.child == 0 {
 		return p.pidfd == nil || hasEnded(p.pidfd)
 	}
 	select {
@@ -324,10 +349,6 @@ func (p *process) endsWithin(d time.Duration) bool {
 
 // signal sends SIGKILL to the process, which may have ended.
 func (p *process) signal() {
-	if p.pidfd == nil {
-		_ = p.cmd.Process.Kill()
-		return
-	}
 	_ = wire.Control(p.pidfd, func(fd int) error { return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) })
 }
 
@@ -347,12 +368,11 @@ func (p *process) kill() error {
 // fate returns how an ended process ended, for an error: nothing if another process started it. It also reports whether
 // SIGKILL may have ended it.
 func (p *process) fate() (killed bool, how string) {
-	if p.cmd == nil {
+	if p.child == 0 {
 		return true, ""
 	}
-	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	killed = status.Signaled() && status.Signal() == syscall.SIGKILL || status.ExitStatus() == 128+int(syscall.SIGKILL) // the latter of launchShared, and of a runtime
-	return killed, fmt.Sprintf(": its first process: %s%s", p.cmd.ProcessState, said(p.stderr))
+	killed = p.status.Signaled() && p.status.Signal() == unix.SIGKILL || p.status.ExitStatus() == 128+int(unix.SIGKILL) // the latter of launchShared, and of a runtime
+	return killed, fmt.Sprintf(": its first process: %s%s", p.how(), said(p.stderr))
 }
 
 // endWithin bounds the wait for the end of a killed process.
@@ -378,7 +398,7 @@ func (j joined) Complaint() string {
 
 // child returns the number of the guest itself, which the process that entered the sandbox has started.
 func (j joined) child() (int, error) {
-	pid := j.cmd.Process.Pid
+	pid := j.pid
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		return 0, err
@@ -391,7 +411,7 @@ func (j joined) child() (int, error) {
 func (j joined) Wait(ctx context.Context) (provider.Exit, error) {
 	select {
 	case <-j.ended:
-		return provider.Exit{Outcome: fumehood.Exited, Code: j.cmd.ProcessState.ExitCode()}, nil
+		return provider.Exit{Outcome: fumehood.Exited, Code: j.status.ExitStatus()}, nil
 	case <-ctx.Done():
 		return provider.Exit{}, ctx.Err()
 	}
