@@ -24,7 +24,8 @@ func Between(t testing.TB, e *engine.Client, handle func(w http.ResponseWriter, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	// As without a proxy, the daemon must not compress what it sends.
+	transport := &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", daemon)
 	}}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "docker"})

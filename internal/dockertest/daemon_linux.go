@@ -184,8 +184,9 @@ func (d *Daemon) in(name string) string { return filepath.Join(d.dir, name) }
 func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 	d.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(d.t.Context()), filepath.Join(d.programs, name), args...)
+	cmd.Env = append(os.Environ(), "GOGC=400") // see scripts/ensure-docker
 	if d.programs != "" {
-		cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
+		cmd.Env = append(cmd.Env, "PATH="+d.programs+":"+os.Getenv("PATH"))
 	}
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	// A separate process group keeps the terminal's signals away. A separate network namespace protects the docker0
@@ -198,7 +199,7 @@ func (d *Daemon) run(name string, args ...string) *exec.Cmd {
 		cmd.SysProcAttr.Credential = &syscall.Credential{} // root in the namespace
 		// These variables tell dockerd that RootlessKit, which creates these namespaces for users, runs. It also has
 		// a program for ports; no ports are published here.
-		cmd.Env = append(os.Environ(), "ROOTLESSKIT_STATE_DIR="+d.dir, "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "PATH="+os.Getenv("PATH")+":"+d.dir)
+		cmd.Env = append(cmd.Env, "ROOTLESSKIT_STATE_DIR="+d.dir, "XDG_RUNTIME_DIR="+d.dir, "HOME="+d.dir, "PATH="+os.Getenv("PATH")+":"+d.dir)
 	}
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)

@@ -79,7 +79,8 @@ func Start(t testing.TB, socket string) *Proxy {
 		t.Fatal(err)
 	}
 	p := &Proxy{Host: "unix://" + listen, Delay: DelayedBy, over: make(chan struct{}), made: map[string]int{}}
-	p.backend = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	// As without a proxy, the Engine must not compress what it sends.
+	p.backend = &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	server := &http.Server{

@@ -1,6 +1,45 @@
 package faultproxy
 
-import "testing"
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// An Engine compresses what it sends through a proxy only if the proxy's client accepts that. It costs the Engine much
+// time.
+func TestProxy_encoding(t *testing.T) {
+	asked := make(chan string, 1)
+	engine := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("Accept-Encoding") }))
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s")) //nolint:noctx // it waits for nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine.Listener = listener
+	engine.Start()
+	defer engine.Close()
+	socket := strings.TrimPrefix(Start(t, listener.Addr().String()).Host, "unix://")
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://docker/containers/x/archive", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if got := <-asked; got != "" {
+		t.Errorf("the Engine is asked for %q", got)
+	}
+}
 
 func TestCallOf(t *testing.T) {
 	for path, want := range map[string]string{

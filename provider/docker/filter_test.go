@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,20 +17,10 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// everyCall makes every system call in a new sandbox by internal/dockertest/syscalls/every, and returns their results.
-// A program filters the calls, if there is one.
-func everyCall(t *testing.T, options docker.Options, arch string, program []byte) map[string]string {
+// everyCall makes every system call in a new sandbox by internal/dockertest/syscalls/every, and returns their results. A
+// filter, if given, applies to them.
+func everyCall(t *testing.T, options docker.Options, every, bpf []byte) map[string]string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "every")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", out, "github.com/fumehood/fumehood/internal/dockertest/syscalls/every")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=false")
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, msg)
-	}
-	binary, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
 	sb := start(t, newProvider(t, options), fumehood.Spec{Image: busybox})
 	args := []string{"/tmp/every"}
 	write := func(file string, text []byte) {
@@ -39,10 +28,10 @@ func everyCall(t *testing.T, options docker.Options, arch string, program []byte
 			t.Fatal(err)
 		}
 	}
-	write(args[0], binary)
-	if program != nil {
+	write(args[0], every)
+	if bpf != nil {
 		args = append(args, "/tmp/filter")
-		write(args[1], program)
+		write(args[1], bpf)
 	}
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: args, Timeout: time.Minute})
 	if err != nil {
@@ -93,19 +82,21 @@ func TestFilter_Engine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct {
-		name    string
-		options docker.Options
-		program []byte
-		errnos  []string // of calls that the filter denies
-	}{
-		{"default", docker.Options{}, program, []string{"EPERM", "ENOSYS"}},
-		{"file", docker.Options{Seccomp: file}, own, []string{"ENOTSUP", "EXDEV", "ENOTDIR", "EISDIR", "EEXIST"}},
-	} {
-		for _, arch := range arches {
+	for _, arch := range arches {
+		every := built(t, "syscalls/every", arch)
+		for _, tt := range []struct {
+			name    string
+			options docker.Options
+			filter  []byte
+			errnos  []string // of calls that the filter denies
+		}{
+			{"default", docker.Options{}, program, []string{"EPERM", "ENOSYS"}},
+			{"file", docker.Options{Seccomp: file}, own, []string{"ENOTSUP", "EXDEV", "ENOTDIR", "EISDIR", "EEXIST"}},
+		} {
 			t.Run(tt.name+"/"+arch, func(t *testing.T) {
-				want := everyCall(t, tt.options, arch, nil)
-				got := everyCall(t, docker.Options{Seccomp: "unconfined"}, arch, tt.program)
+				t.Parallel()
+				want := everyCall(t, tt.options, every, nil)
+				got := everyCall(t, docker.Options{Seccomp: "unconfined"}, every, tt.filter)
 				for _, call := range slices.Sorted(maps.Keys(want)) {
 					if got[call] != want[call] && (!newCall(call) || !slices.Contains([]string{"EPERM", "ENOSYS"}, want[call])) {
 						t.Errorf("%s: got %q, want %q", call, got[call], want[call])

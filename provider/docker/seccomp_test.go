@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -13,15 +14,45 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/files"
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
+
+// builds are functions that return the program of a package of internal/dockertest, by package and architecture.
+var builds sync.Map
+
+// built returns the static program of a package of internal/dockertest for an architecture. It is built once for all tests.
+func built(t *testing.T, pkg, arch string) []byte {
+	t.Helper()
+	build, _ := builds.LoadOrStore(pkg+" "+arch, sync.OnceValues(func() ([]byte, error) {
+		dir, err := os.MkdirTemp("", "built")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		out := filepath.Join(dir, "program")
+		// Not with the context of the first test that needs it.
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/fumehood/fumehood/internal/dockertest/"+pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=false")
+		if msg, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", pkg, err, msg)
+		}
+		return os.ReadFile(out)
+	}))
+	program, err := build.(func() ([]byte, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
 
 // syscallPrograms returns the probe of internal/dockertest/syscalls by the architecture that it was built for. On amd64
 // there is also one of 32 bits, whose calls have other numbers.
@@ -29,20 +60,16 @@ func syscallPrograms(t *testing.T) map[string][]byte {
 	t.Helper()
 	programs := map[string][]byte{}
 	for _, arch := range map[string][]string{"amd64": {"amd64", "386"}, "arm64": {"arm64"}}[runtime.GOARCH] {
-		out := filepath.Join(t.TempDir(), arch)
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/fumehood/fumehood/internal/dockertest/syscalls")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=false")
-		if msg, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build the probe: %v\n%s", err, msg)
+		program := built(t, "syscalls", arch)
+		file := filepath.Join(t.TempDir(), arch)
+		if err := files.WriteProgram(file, program, 0o700); err != nil { //nolint:gosec // it is to be run
+			t.Fatal(err)
 		}
-		if err := exec.CommandContext(t.Context(), out).Run(); err != nil && arch == "386" {
+		if err := exec.CommandContext(t.Context(), file).Run(); err != nil && arch == "386" {
 			t.Log("the kernel runs no programs of 32 bits:", err)
 			continue
 		}
-		var err error
-		if programs[arch], err = os.ReadFile(out); err != nil {
-			t.Fatal(err)
-		}
+		programs[arch] = program
 	}
 	if len(programs) == 0 {
 		t.Skip("no probe for " + runtime.GOARCH)
@@ -205,8 +232,9 @@ func TestOptions_Seccomp(t *testing.T) {
 			}
 			var log bytes.Buffer
 			p := newProvider(t, docker.Options{Seccomp: option, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			sb := start(t, p, tt.spec)
 			for arch, program := range programs {
-				ends := syscalls(t, start(t, p, tt.spec), program)
+				ends := syscalls(t, sb, program)
 				if tt.vsock == "ok" && ends["socket/vsock"] == "EAFNOSUPPORT" { // the kernel does not support vsock
 					ends["socket/vsock"] = "ok"
 				}
