@@ -9,7 +9,7 @@ import "embed"
 //
 //go:embed archive/archive.go archive/nonblock_unix.go archive/unpack.go
 //go:embed files/change.go files/files_unix.go files/owner.go files/times_linux.go files/walk.go files/write.go
-//go:embed guest/guest.go guest/queue.go guest/*_linux.go guest/main/main.go
+//go:embed guest/guest.go guest/queue.go guest/*_linux.go guest/*_linux_*.s guest/main/main.go
 //go:embed ring/ring.go
 //go:embed setup/config.go setup/*_linux.go
 //go:embed wire/conn.go wire/content.go wire/datagram.go wire/frame.go wire/memory.go wire/memory_linux.go wire/messages.go wire/pack.go wire/prove.go wire/rawcall_linux.go wire/restart.go wire/socket_linux.go wire/stream.go

@@ -41,7 +41,7 @@ var contained atomic.Bool
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	if len(args) < 2 {
 		idle()
-		return 0
+		return 1
 	}
 	switch args[1] {
 	case "serve":

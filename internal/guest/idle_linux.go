@@ -10,14 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idle reaps orphans and never returns. It survives every signal that can be caught. So a guest that is
+// idle reaps orphans, and returns only if it cannot. It survives every signal that can be caught. So a guest that is
 // the container's first process survives any signal from the code under test, since the kernel does not deliver
 // SIGKILL and SIGSTOP to it from inside.
 func idle() {
 	dispose(ignore, reserved)
 	surviveSignals()
+	children, err := catch(unix.SIGCHLD)
+	if err != nil {
+		return
+	}
 	var g guest // starts nothing
-	onChild(func() { g.reap() })
+	onChild(children, func() { g.reap() })
 }
 
 // endings are the signals that end a Go program and that another process can send, see package os/signal. The runtime
@@ -43,9 +47,8 @@ const (
 
 // dispose sets the disposition of signals.
 func dispose(disposition uintptr, signals []unix.Signal) {
-	action := [4]uintptr{disposition} // the kernel's struct: handler, flags, restorer, mask
 	for _, s := range signals {
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+		act(s, &[4]uintptr{disposition})
 	}
 }
 
@@ -66,26 +69,24 @@ func handleIgnored() {
 	}
 }
 
-// onChild calls f now and whenever children may have ended, and never returns.
-func onChild(f func()) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGCHLD)
-	for {
+// onChild calls f now and whenever children may have ended, which children counts, until that is closed.
+func onChild(children *os.File, f func()) {
+	var count [8]byte
+	for err := error(nil); err == nil; _, err = children.Read(count[:]) {
 		f()
-		<-signals
 	}
 }
 
 // stopsOrGoesOn are the signals that show a guest that it was stopped. The stop signals are included because the
 // kernel discards a pending SIGCONT when one of them is sent.
-var stopsOrGoesOn = []os.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
+var stopsOrGoesOn = []unix.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
 
 // takePending removes a signal that was sent to the process and that no thread has received yet, and reports whether
 // there was one.
-func takePending(signals ...os.Signal) bool {
+func takePending(signals ...unix.Signal) bool {
 	var set uint64
 	for _, s := range signals {
-		set |= 1 << (s.(unix.Signal) - 1)
+		set |= 1 << (s - 1)
 	}
 	var now unix.Timespec
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&set)), 0, uintptr(unsafe.Pointer(&now)), unsafe.Sizeof(set), 0, 0)

@@ -111,16 +111,17 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 	dispose(ignore, reserved)
 	surviveSignals()            // before the first command can send one
 	signal.Ignore(unix.SIGPIPE) // otherwise a write to standard output after the host's end would end this process
-	goesOn, since := make(chan os.Signal, 1), make(chan time.Time, 1)
-	signal.Notify(goesOn, stopsOrGoesOn...)
-	go func() {
-		var last time.Time
-		for range goesOn {
-			last = time.Now()
-		}
-		since <- last
-	}()
-	go onChild(func() { g.reap() })
+	stops, err := catch(stopsOrGoesOn...)
+	if err != nil {
+		return complain("catch signals", err)
+	}
+	goesOn := lastSignal{signals: stops}
+	go goesOn.watch()
+	children, err := catch(unix.SIGCHLD)
+	if err != nil {
+		return complain("catch signals", err)
+	}
+	go onChild(children, func() { g.reap() })
 	go func() { // while the greeting is on its way
 		defer close(g.prepared)
 		if g.tasks == nil { // it may count against a limit
@@ -138,9 +139,7 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 	if !pending {
 		awaitHandlers()
 	}
-	signal.Stop(goesOn) // returns once all signals received so far are in the channel
-	close(goesOn)
-	if pending || ended.Sub(<-since) < stoppedBefore {
+	if pending || ended.Sub(goesOn.time()) < stoppedBefore {
 		return wire.WasStopped
 	}
 	return 0

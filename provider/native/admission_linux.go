@@ -19,8 +19,8 @@ import (
 
 // What a service takes, and what must be left over for the programs of the machine, this process, and commands.
 const (
-	serviceThreads, spareThreads         = 10, 256
-	serviceDescriptors, spareDescriptors = 8, 64
+	serviceThreads, spareThreads         = 8, 256
+	serviceDescriptors, spareDescriptors = 5, 64
 	serviceMemory, spareMemory           = 8 << 20, 64 << 20
 )
 
