@@ -84,9 +84,7 @@ func (s *service) leave() {
 		s.limiter.close()
 		s.limiter = nil
 	}
-	if s.init.pidfd != nil {
-		_ = s.init.pidfd.Close() // nothing was written
-	}
+	s.init.leave()
 	if s.image != nil {
 		_ = s.image.Close() // it only releases a lock
 	}

@@ -84,9 +84,8 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 		return nil, errors.Join(err, complaints.Close(), ours.Close())
 	}
 	p := &process{Socket: ours, pid: cmd.Process.Pid, child: cmd.Process.Pid, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
-	_ = cmd.Process.Release()                          // it would hold another descriptor of the process, for each sandbox
-	_ = unix.SetNonblock(pidfd, true)                  // so that Go's poller takes it; otherwise the wait takes a thread
-	p.pidfd = os.NewFile(uintptr(pidfd), "sandbox")    //nolint:gosec // since Linux 5.4 it is not negative
+	_ = cmd.Process.Release() // it would hold another descriptor of the process, for each sandbox
+	p.pidfd = newPidfd(pidfd)
 	go p.await(complaints, attributes.Cloneflags != 0) // the first process is signalled until it is known to have ended
 	return p, nil
 }
@@ -119,18 +118,6 @@ func (p *process) how() string {
 		return "signal: " + p.status.Signal().String()
 	}
 	return "exit status " + strconv.Itoa(p.status.ExitStatus())
-}
-
-// awaitEnd waits until the process of a pidfd has ended. It returns earlier if the pidfd is closed.
-func awaitEnd(pidfd *os.File) {
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Read(func(fd uintptr) bool { // called again when the poller reports the end
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor has 31 bits
-		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
-	})
 }
 
 // allRights are all capabilities.
@@ -195,7 +182,7 @@ func launchShared(ctx context.Context, program string, group cgroup, rights uint
 	}
 	p := &process{
 		Socket: starter.Socket, child: starter.child, stderr: starter.stderr, ended: make(chan struct{}),
-		pid: int(binary.BigEndian.Uint32(id[:])), pidfd: os.NewFile(uintptr(fd), "sandbox"), //nolint:gosec // not negative
+		pid: int(binary.BigEndian.Uint32(id[:])), pidfd: newPidfd(fd),
 	}
 	go func() {
 		defer close(p.ended)
