@@ -102,6 +102,7 @@ type unpacker struct {
 	entries  []*Entry
 	at       string  // path of the open folder: most entries are in the same folder as the previous one
 	open     *folder // the open folder
+	ladder   ladder
 	writers  *errgroup.Group
 	failed   func() error // the first error of a writer
 }
@@ -121,12 +122,13 @@ func (f *folder) release() {
 func newUnpacker(ctx context.Context, root *os.Root, anyLinks bool) *unpacker {
 	writers, ctx := errgroup.WithContext(context.WithoutCancel(ctx)) // the stream's reader checks ctx itself
 	writers.SetLimit(helpers)
-	return &unpacker{root: root, anyLinks: anyLinks, writers: writers, failed: func() error { return context.Cause(ctx) }}
+	return &unpacker{root: root, ladder: ladder{root: root}, anyLinks: anyLinks, writers: writers, failed: func() error { return context.Cause(ctx) }}
 }
 
 // finish waits for the writers and returns their first error.
 func (u *unpacker) finish() error {
 	err := u.writers.Wait()
+	u.ladder.close()
 	if u.open != nil {
 		u.open.release()
 	}
@@ -185,11 +187,10 @@ func (u *unpacker) enter(dir string) error {
 	if u.open != nil && dir == u.at {
 		return nil
 	}
-	name := filepath.FromSlash(path.Join(".", dir))
-	root, err := u.root.OpenRoot(name)
+	root, err := u.ladder.open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = u.root.MkdirAll(name, 0o700); err == nil {
-			root, err = u.root.OpenRoot(name)
+		if err = u.root.MkdirAll(filepath.FromSlash(dir), 0o700); err == nil {
+			root, err = u.ladder.open(dir)
 		}
 	}
 	if err != nil {
@@ -239,20 +240,39 @@ func (u *unpacker) link(base string, e Entry) error {
 // restoreDirs sets the modes and times of all folders, the deepest first. It does so last, because a read-only
 // folder cannot be filled, and writing into a folder changes its time.
 func restoreDirs(root *os.Root, m *Manifest) error {
+	l := ladder{root: root}
+	defer l.close()
+	at, in := "", root // the parent of the last folder
+	defer func() { closeOther(in, root) }()
 	for i := len(m.Entries) - 1; i >= 0; i-- {
 		e := m.Entries[i]
 		if e.Type != Dir {
 			continue
 		}
-		name := filepath.FromSlash(e.Path)
+		dir, name := path.Split(e.Path)
+		if dir = strings.TrimSuffix(dir, "/"); dir != at {
+			parent, err := l.open(dir)
+			if err != nil {
+				return err
+			}
+			closeOther(in, root)
+			at, in = dir, parent
+		}
 		if !e.ModTime.IsZero() {
-			if err := root.Chtimes(name, e.ModTime, e.ModTime); err != nil {
+			if err := in.Chtimes(name, e.ModTime, e.ModTime); err != nil {
 				return err
 			}
 		}
-		if err := root.Chmod(name, fs.FileMode(e.Mode)); err != nil {
+		if err := in.Chmod(name, fs.FileMode(e.Mode)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// closeOther closes a folder unless it is root.
+func closeOther(dir, root *os.Root) {
+	if dir != root {
+		_ = dir.Close() // nothing was written
+	}
 }
