@@ -2,6 +2,8 @@ package guest
 
 import (
 	"errors"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,19 +111,17 @@ func (c *command) begin() (failed *wire.Failed) {
 	}()
 	c.before = c.g.cgroup.read()
 	theirs, err := c.plumb()
-	if err != nil {
-		return fail(wire.NoResources, err)
-	}
-	defer closeAll(theirs)
-	if err := c.handOver(theirs); err != nil {
-		c.closeOurs()
-		what := wire.NoResources
-		if errors.Is(err, errNotReady) && !c.quiet() {
-			what = wire.Hindered
+	if err == nil {
+		defer closeAll(theirs)
+		if err = c.handOver(theirs); err == nil {
+			return nil
 		}
-		return fail(what, err)
+		c.closeOurs()
 	}
-	return nil
+	if (errors.Is(err, errNotReady) || errors.Is(err, unix.EMFILE)) && !c.quiet() { // this process's limit may be lowered
+		return fail(wire.Hindered, err)
+	}
+	return fail(wire.NoResources, err)
 }
 
 // settle reports to the host whether the command has started. Only the first call counts.
@@ -161,9 +161,20 @@ func (c *command) blame(failed *wire.Failed) {
 		failed.What, failed.Text = wire.NoProcesses, failed.Text+": "+limit
 		return
 	}
-	if now.oomKills > c.before.oomKills {
+	switch {
+	case now.oomKills > c.before.oomKills:
 		failed.What, failed.Text = wire.UsedUp, failed.Text+": the sandbox's memory limit is reached"
+	case c.tampered():
+		failed.What, failed.Text = wire.Hindered, failed.Text+": a process in the sandbox has changed the limits of what starts its commands"
 	}
+}
+
+// tampered reports whether a process in the sandbox has changed the limits of this process or of the command's worker.
+func (c *command) tampered() bool {
+	if limitsOf(os.Getpid()) != c.g.limits {
+		return true
+	}
+	return c.w != nil && !slices.Contains([]limits{c.g.limits, c.w.limits, {}}, limitsOf(c.w.pid)) // {}: it has ended
 }
 
 // run owns the command until it has ended.

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -202,5 +203,29 @@ func TestTamper_limits(t *testing.T) {
 				t.Errorf("the limits were %v, and are %v", before, after)
 			}
 		})
+	}
+}
+
+// TestTamper_guest lowers the limits of the process that starts commands and reads files.
+func TestTamper_guest(t *testing.T) {
+	t.Parallel()
+	for user, script := range map[string]string{"": "$(guests 0)", "tester": "$(guests 1000)"} {
+		for _, files := range []string{"0:0", "3"} { // 3 is the soft limit alone
+			t.Run("as "+user+" to "+files, func(t *testing.T) {
+				t.Parallel()
+				sb := start(t, newProvider(t, unfiltered), fumehood.Spec{Image: debian, User: user})
+				sh(t, sb, guestsOfID+"for p in "+script+"; do prlimit --pid $p --nofile="+files+"; done")
+				_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+				t.Log(err)
+				if errors.Is(err, fumehood.ErrInfrastructure) || !errors.Is(err, fumehood.ErrBroken) {
+					t.Errorf("a command: %v", err)
+				}
+				_, err = sb.ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{})
+				t.Log(err)
+				if err == nil || errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable) {
+					t.Errorf("a file: %v", err)
+				}
+			})
+		}
 	}
 }

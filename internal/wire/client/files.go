@@ -84,8 +84,8 @@ func decodeReply(text []byte) (wire.FileReply, error) {
 // Linux's error numbers, the same on amd64 and arm64.
 const (
 	eperm, enoent, enxio, eacces, ebusy, eexist, exdev, enotdir, eisdir, einval = 1, 2, 6, 13, 16, 17, 18, 20, 21, 22
-	etxtbsy, efbig, enospc, erofs, emlink, enametoolong, enotempty, eloop       = 26, 27, 28, 30, 31, 36, 39, 40
-	eopnotsupp, edquot                                                          = 95, 122
+	emfile, etxtbsy, efbig, enospc, erofs, emlink, enametoolong                 = 24, 26, 27, 28, 30, 31, 36
+	enotempty, eloop, eopnotsupp, edquot                                        = 39, 40, 95, 122
 )
 
 var fileClasses = map[int]error{
@@ -94,6 +94,7 @@ var fileClasses = map[int]error{
 	etxtbsy: fumehood.ErrPermission, ebusy: fumehood.ErrPermission,
 	enotdir: fumehood.ErrNotDirectory, eisdir: fumehood.ErrIsDirectory, enxio: fumehood.ErrNotRegular,
 	enospc: fumehood.ErrLimit, edquot: fumehood.ErrLimit, efbig: fumehood.ErrLimit, emlink: fumehood.ErrLimit,
+	emfile:       fumehood.ErrLimit, // the guest's own limit, which a program of the same user may lower
 	enametoolong: fumehood.ErrLimit, einval: fumehood.ErrConfig,
 	exdev: fumehood.ErrUnsupported, eopnotsupp: fumehood.ErrUnsupported,
 }
