@@ -22,7 +22,8 @@ const (
 	// the program ran alone there, and the program did not exit with 0: then Reason says how the program ended. A
 	// service's own program counts as another one that runs. Its health checks do not.
 	OutOfMemory Outcome = "out-of-memory"
-	// Lost: the service died while the program ran; how the program ended is not known. It is never run again.
+	// Lost: the service died while the program ran; how the program ended is not known. It is never run again. Output
+	// of the last 20 ms may be missing.
 	Lost Outcome = "lost"
 )
 
