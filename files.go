@@ -48,6 +48,10 @@ type MkdirOptions struct {
 	// Parents creates missing parent directories with mode 0755. An existing directory is not an error, whatever
 	// its mode.
 	Parents bool
+	// Owner is the owner of the directories that are created, as in WriteOptions. With Parents, an existing empty
+	// directory of root at the path is given to it too. Programs of the sandbox cannot redirect the change: a link is
+	// followed only if it is root's and only root can write where it is. Any other is an ErrPermission.
+	Owner string
 }
 
 // RemoveOptions are the options of Remove.

@@ -105,7 +105,7 @@ type Change struct {
 	Path      string      // absolute
 	Target    string      // rename: the new absolute path; symlink: the link's target
 	Mode      fs.FileMode // mkdir and chmod: permission, set-id and sticky bits
-	Owner     string      // chown only
+	Owner     string      // chown; mkdir: MkdirOptions.Owner
 	Recursive bool        // mkdir: create parents; remove and chown: include the directory's contents
 }
 

@@ -220,7 +220,12 @@ func (s *service) Mkdir(ctx context.Context, path string, opts fumehood.MkdirOpt
 	if opts.Mode == 0 {
 		opts.Mode = 0o755
 	}
-	return s.change(ctx, Change{Op: ChangeMkdir, Path: path, Mode: opts.Mode, Recursive: opts.Parents})
+	if opts.Owner != "" {
+		if err := s.checkOwner(ChangeMkdir, path, opts.Owner); err != nil {
+			return err
+		}
+	}
+	return s.change(ctx, Change{Op: ChangeMkdir, Path: path, Mode: opts.Mode, Recursive: opts.Parents, Owner: opts.Owner})
 }
 
 func (s *service) Remove(ctx context.Context, path string, opts fumehood.RemoveOptions) error {

@@ -470,6 +470,31 @@ func TestSession_uploadedWorkspace(t *testing.T) {
 	}
 }
 
+// A user who puts a link in the place of the workspace does not lead root's changes elsewhere.
+func TestSession_Reset_linkedWorkspace(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	env := p.environment(t, "  mount_workspace: false", "  workdir: /home/tester/app", "  user: '1000:1000'")
+	s := p.open(t, env, session.Agent, map[string]string{"a": "1"})
+	r := spawn(t, s, session.SpawnOptions{})
+	execute(t, r, sh("touch b; cd /; mv /home/tester/app /home/tester/old && ln -s /etc /home/tester/app"))
+	if err := s.Reset(t.Context()); !errors.Is(err, fumehood.ErrPermission) {
+		t.Errorf("Reset: %v", err)
+	}
+	for name, want := range map[string]error{"/etc/passwd": nil, "/etc/a": fumehood.ErrNotFound} {
+		if _, err := r.Service().Stat(t.Context(), name); !errors.Is(err, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	execute(t, r, sh("cd /; rm /home/tester/app && mv /home/tester/old /home/tester/app"))
+	if err := s.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if res := execute(t, r, sh("ls; stat -c %u a")); res.Stdout.Text() != "a\n1000\n" {
+		t.Errorf("after Reset: %q", outputs(res))
+	}
+}
+
 func TestSpawn_remoteDaemon(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/fumehood/fumehood/envimage"
 	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/rootpath"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/workspace"
@@ -94,7 +95,7 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	switch err = s.noteImage(r); {
 	case err != nil:
 	case s.uploads():
-		err = errors.Join(r.send(ctx), r.sendAssets(ctx))
+		err = errors.Join(r.send(ctx, r.sb), r.sendAssets(ctx))
 	default:
 		err = s.own(ctx, r)
 	}
@@ -254,16 +255,16 @@ func chown(ctx context.Context, root fumehood.Service, dir, user string) error {
 	return nil
 }
 
-// send copies the workspace into the container, and gives it to the user of the commands.
-func (r *Runtime) send(ctx context.Context) error {
+// send copies the workspace into the container as root or the user of the commands, to whom it then belongs.
+func (r *Runtime) send(ctx context.Context, as fumehood.Service) error {
 	dir := r.sb.ServiceInfo().Dir
-	err := r.sb.Mkdir(ctx, dir, fumehood.MkdirOptions{Parents: true})
+	err := as.Mkdir(ctx, dir, fumehood.MkdirOptions{Parents: true})
 	if err != nil {
 		return fmt.Errorf("copy the workspace into the container: %w", err)
 	}
 	pack := r.s.pack(ctx, r.s.Workspace(), workspace.CreateOptions{})
-	err = archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return r.sb.Upload(ctx, dir, stream) }))
-	if user := r.svc.ServiceInfo().User; err == nil && !isRoot(user) {
+	err = archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return as.Upload(ctx, dir, stream) }))
+	if user := r.svc.ServiceInfo().User; err == nil && isRoot(as.ServiceInfo().User) && !isRoot(user) {
 		err = chown(ctx, r.sb, dir, user)
 	}
 	return err
@@ -310,11 +311,14 @@ func (s *Session) refresh(ctx context.Context) error {
 			}
 			continue
 		}
-		dir := r.sb.ServiceInfo().Dir
-		if err := clearDir(ctx, r.sb, dir); err != nil {
+		dir, as := r.sb.ServiceInfo().Dir, r.svc
+		if rootpath.Fixed(ctx, r.sb, path.Dir(dir)) { // otherwise the user's programs may have put a link there
+			as = r.sb
+		}
+		if err := clearDir(ctx, as, dir); err != nil {
 			return err
 		}
-		if err := r.send(ctx); err != nil {
+		if err := r.send(ctx, as); err != nil {
 			return err
 		}
 	}

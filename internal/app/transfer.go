@@ -17,6 +17,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/rootpath"
 	"github.com/fumehood/fumehood/internal/setup"
 )
 
@@ -123,7 +124,8 @@ func (t Transfer) existing(ctx context.Context, svc fumehood.Service) (dir, name
 }
 
 // claim makes a folder of a service one of its user, if it is missing, or empty and the working directory. Root or the Engine
-// does what the user may not. Errors are left to the copy, which names them.
+// does what the user may not, but never through a link that the user's programs could have made. Errors are left to the
+// copy, which names them.
 func claim(ctx context.Context, svc fumehood.Service, folder string) {
 	user := svc.ServiceInfo().User
 	if user == "" {
@@ -143,11 +145,10 @@ func claim(ctx context.Context, svc fumehood.Service, folder string) {
 	default:
 		return
 	}
-	root := svc.As("0")
-	if root.Mkdir(ctx, folder, fumehood.MkdirOptions{Parents: true}) == nil && root.Chown(ctx, folder, user) == nil {
+	if svc.As("0").Mkdir(ctx, folder, fumehood.MkdirOptions{Parents: true, Owner: user}) == nil || !rootpath.Fixed(ctx, svc, path.Dir(folder)) {
 		return
 	}
-	dir := func(w io.Writer) error { // belongs to the user, as all that the Engine extracts for it
+	dir := func(w io.Writer) error { // the Engine works by name; the folder belongs to the user, as all that the Engine extracts for it
 		tw := tar.NewWriter(w)
 		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: path.Base(folder) + "/", Mode: 0o755, ModTime: info.ModTime})
 		return cmp.Or(err, tw.Close())

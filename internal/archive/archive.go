@@ -43,33 +43,49 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.He
 	if err != nil {
 		return err
 	}
-	var link string
-	switch mode := info.Mode(); {
-	case mode.IsDir():
-		name += "/"
-	case mode&fs.ModeSymlink != 0:
+	link := ""
+	if info.Mode()&fs.ModeSymlink != 0 {
 		if link, err = os.Readlink(file); err != nil {
 			return err
 		}
-	case !mode.IsRegular():
-		return fmt.Errorf("%w: %s is a %s, which cannot be copied", ErrNotRegular, file, Kind(mode))
 	}
-	head, err := tar.FileInfoHeader(info, filepath.ToSlash(link))
+	return Found{Path: file, Info: info, Link: link, Open: func() (*os.File, error) { return OpenRegular(file) }}.add(tw, name, edit)
+}
+
+// Found is a file that a walk has found.
+type Found struct {
+	Path string // for errors
+	Info fs.FileInfo
+	Link string                   // the target of a link
+	Open func() (*os.File, error) // opens a regular file
+}
+
+// AddTo adds a file to an archive, as Pack does.
+func (f Found) AddTo(tw *tar.Writer, name string) error { return f.add(tw, name, func(*tar.Header) {}) }
+
+func (f Found) add(tw *tar.Writer, name string, edit func(*tar.Header)) error {
+	switch mode := f.Info.Mode(); {
+	case mode.IsDir():
+		name += "/"
+	case mode&fs.ModeSymlink == 0 && !mode.IsRegular():
+		return fmt.Errorf("%w: %s is a %s, which cannot be copied", ErrNotRegular, f.Path, Kind(mode))
+	}
+	head, err := tar.FileInfoHeader(f.Info, filepath.ToSlash(f.Link))
 	if err != nil {
 		return err
 	}
 	head.Name, head.Format = name, tar.FormatPAX
 	head.Uid, head.Gid, head.Uname, head.Gname = 0, 0, "", "" // the host's users have no meaning elsewhere
 	edit(head)
-	if !info.Mode().IsRegular() {
+	if !f.Info.Mode().IsRegular() {
 		return tw.WriteHeader(head)
 	}
-	f, err := OpenRegular(file)
+	file, err := f.Open()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return packContent(tw, head, f)
+	defer file.Close()
+	return packContent(tw, head, file)
 }
 
 // openFile is an *os.File, except in tests.

@@ -9,10 +9,17 @@ import (
 )
 
 // Mkdir creates a directory with exactly that mode. With parents it creates missing parents with mode 0755, and
-// leaves an existing directory as it is.
-func Mkdir(path string, mode fs.FileMode, parents bool) error {
+// leaves an existing directory as it is. With an owner, as for Owner, it is mkdirFor that user; path is absolute.
+func Mkdir(path string, mode fs.FileMode, parents bool, owner string) error {
+	if owner != "" {
+		uid, gid, err := Owner(owner)
+		if err != nil {
+			return err
+		}
+		return mkdirFor(path, mode, parents, uid, gid)
+	}
 	if parents {
-		if err := makeParents(path, -1, -1); err != nil {
+		if err := makeParents(path); err != nil {
 			return err
 		}
 	}
@@ -33,8 +40,8 @@ func Mkdir(path string, mode fs.FileMode, parents bool) error {
 	return setMode(path, mode)
 }
 
-// makeParents creates the missing directories above path, with this owner; -1 is this process's.
-func makeParents(path string, uid, gid int) error {
+// makeParents creates the missing directories above path.
+func makeParents(path string) error {
 	dir := parent(path)
 	for dir != "" && os.IsPathSeparator(dir[len(dir)-1]) { // Mkdir returns another error for "file/"
 		dir = dir[:len(dir)-1]
@@ -51,7 +58,7 @@ func makeParents(path string, uid, gid int) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := makeParents(dir, uid, gid); err != nil {
+	if err := makeParents(dir); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -60,10 +67,7 @@ func makeParents(path string, uid, gid int) error {
 		}
 		return err
 	}
-	if uid < 0 && gid < 0 {
-		return nil
-	}
-	return ownerError(setOwner(dir, uid, gid), uid, gid)
+	return nil
 }
 
 // parent returns the part of path before its last element. It does not clean it: "link/.." is not ".".

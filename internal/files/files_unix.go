@@ -14,20 +14,11 @@ const noReader = syscall.ENXIO
 
 // setMode sets the mode of a new directory. It fails if a link has taken the directory's place.
 func setMode(dir string, mode fs.FileMode) error {
-	return onDir(dir, func(f *os.File) error { return f.Chmod(mode) })
-}
-
-// setOwner sets the owner of a new directory. It fails if a link has taken the directory's place.
-func setOwner(dir string, uid, gid int) error {
-	return onDir(dir, func(f *os.File) error { return f.Chown(uid, gid) })
-}
-
-func onDir(dir string, do func(*os.File) error) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(f), f.Close())
+	return errors.Join(f.Chmod(mode), f.Close())
 }
 
 // Rename renames a file or directory. As in the kernel, a directory may replace an empty one.

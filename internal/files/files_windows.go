@@ -11,8 +11,6 @@ const noReader = syscall.Errno(0) // matches no error
 
 func setMode(dir string, mode fs.FileMode) error { return os.Chmod(dir, mode) }
 
-func setOwner(dir string, uid, gid int) error { return os.Lchown(dir, uid, gid) }
-
 func setTime(f *os.File, at time.Time) error {
 	t := syscall.NsecToFiletime(at.UnixNano())
 	return os.NewSyscallError("SetFileTime", syscall.SetFileTime(syscall.Handle(f.Fd()), nil, &t, &t))

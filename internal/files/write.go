@@ -93,7 +93,7 @@ func writable(path string, opts Options) error {
 	case errors.Is(err, fs.ErrNotExist) && os.IsPathSeparator(path[len(path)-1]):
 		return syscall.EISDIR
 	case errors.Is(err, fs.ErrNotExist):
-		return makeParents(path, opts.UID, opts.GID)
+		return parentsFor(path, opts)
 	case err != nil:
 		return err
 	case info.IsDir():
@@ -102,6 +102,18 @@ func writable(path string, opts Options) error {
 		return archive.ErrNotRegular
 	}
 	return nil
+}
+
+// parentsFor creates the missing directories above path for the file's owner.
+func parentsFor(path string, opts Options) error {
+	if opts.UID < 0 && opts.GID < 0 {
+		return makeParents(path)
+	}
+	dir := parent(path)
+	if info, err := os.Stat(dir); dir == "" || err == nil && info.IsDir() {
+		return nil
+	}
+	return mkdirFor(dir, 0o755, true, opts.UID, opts.GID)
 }
 
 // openToWrite opens a file without truncating it: something else may be there by now.

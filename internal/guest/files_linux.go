@@ -52,7 +52,7 @@ func (g *guest) file(s *wire.Stream, req *wire.File) {
 func fileChange(path string, req *wire.File) error {
 	switch req.Op {
 	case wire.Mkdir:
-		return files.Mkdir(path, fs.FileMode(req.Mode), req.All)
+		return files.Mkdir(path, fs.FileMode(req.Mode), req.All, string(req.Owner))
 	case wire.Remove:
 		return files.Remove(path, req.All)
 	case wire.Rename:
@@ -364,7 +364,7 @@ func fileDownload(s *wire.Stream, path string) error {
 		return err
 	}
 	answer(s, wire.FileReply{Info: describe(info, "")})
-	if err := archive.Pack(channelWriter{s, wire.Stdout}, path, info.Name()); err != nil {
+	if err := files.Pack(channelWriter{s, wire.Stdout}, path, info.Name()); err != nil {
 		return err
 	}
 	return s.SendEnd(wire.Stdout)

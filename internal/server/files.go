@@ -67,10 +67,11 @@ func (s *Server) registerChanges(box string) {
 			Path    api.Text `json:"path"`
 			Mode    int      `json:"mode,omitempty" minimum:"0" maximum:"4095" doc:"0 means 0755, 493"`
 			Parents bool     `json:"parents,omitempty" doc:"create missing parents; an existing directory is no error"`
+			Owner   string   `json:"owner,omitempty" doc:"owner of the directories that are created"`
 		}
 	},
 	) (*struct{}, error) {
-		return nil, svc.Mkdir(ctx, string(i.Body.Path), fumehood.MkdirOptions{Mode: api.Mode(i.Body.Mode), Parents: i.Body.Parents})
+		return nil, svc.Mkdir(ctx, string(i.Body.Path), fumehood.MkdirOptions{Mode: api.Mode(i.Body.Mode), Parents: i.Body.Parents, Owner: i.Body.Owner})
 	}))
 	register(s, op{http.MethodPost, box + "/remove", "remove-file", "Remove a file, a link or an empty directory or, with recursive, a tree", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *struct {
 		In

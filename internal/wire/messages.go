@@ -205,7 +205,7 @@ type File struct {
 	Op     string `json:"op"`
 	Path   []byte `json:"path"`             // absolute
 	Mode   uint32 `json:"mode,omitempty"`   // for write, mkdir and chmod: an fs.FileMode
-	Owner  []byte `json:"owner,omitempty"`  // for write and chown, in the form of Cmd.User
+	Owner  []byte `json:"owner,omitempty"`  // for write, mkdir and chown, in the form of Cmd.User
 	Target []byte `json:"target,omitempty"` // for rename and symlink
 	Offset int64  `json:"offset,omitempty"` // for read
 	Length int64  `json:"length,omitempty"` // for read; negative for all

@@ -177,6 +177,10 @@ var userPromises = []promise{
 				owned(name)
 			}
 		}
+		if may(c.Sandbox.Mkdir(t.Context(), c.Path("kept/made/below"), fumehood.MkdirOptions{Parents: true, Owner: c.other()})) {
+			owned("kept/made")
+			owned("kept/made/below")
+		}
 		if may(c.Sandbox.Chown(t.Context(), c.Path("given"), c.other())) {
 			owned("given")
 		}
@@ -243,6 +247,7 @@ var userPromises = []promise{
 			p := c.Path("file")
 			err := c.Sandbox.WriteFile(t.Context(), p, nil, fumehood.WriteOptions{Owner: owner})
 			wantFileError(t, err, p, class)
+			wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{Owner: owner}), p, class)
 			_, err = c.Sandbox.Stat(t.Context(), p)
 			wantFileError(t, err, p, fumehood.ErrNotFound)
 		}

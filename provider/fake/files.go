@@ -191,6 +191,8 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 	was, isFile := f.files[name]
 	isDir := f.isDir(name)
 	switch {
+	case c.Op == provider.ChangeMkdir && c.Owner != "":
+		return unsupported("owners of directories")
 	case c.Op == provider.ChangeMkdir:
 		if isFile || isDir && !c.Recursive {
 			return failed(fumehood.ErrExists, name)

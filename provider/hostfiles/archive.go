@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/files"
 )
 
 // Upload extracts an archive. Its entries cannot leave dir, neither through ".." nor through a link.
@@ -56,7 +57,7 @@ func (hostFiles) Download(ctx context.Context, file string) (io.ReadCloser, erro
 		defer context.AfterFunc(ctx, func() {
 			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)})
 		})()
-		w.CloseWithError(fileError(archive.Pack(w, top, filepath.Base(file))))
+		w.CloseWithError(fileError(files.Pack(w, top, filepath.Base(file))))
 	}()
 	return d, nil
 }

@@ -201,7 +201,7 @@ func entryOf(e files.Entry, root string) fumehood.WalkEntry {
 func (hostFiles) Change(_ context.Context, c provider.Change) error {
 	switch c.Op {
 	case provider.ChangeMkdir:
-		return fileError(files.Mkdir(c.Path, c.Mode, c.Recursive))
+		return fileError(files.Mkdir(c.Path, c.Mode, c.Recursive, c.Owner))
 	case provider.ChangeRemove:
 		return fileError(files.Remove(c.Path, c.Recursive))
 	case provider.ChangeRename:

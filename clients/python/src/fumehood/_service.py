@@ -229,9 +229,12 @@ class AsyncService:
         """
         return AsyncWalk(self._core, self._at.request("GET", "walk", path=to_path(path)))
 
-    async def mkdir(self, path: AnyText, *, mode: int = 0, parents: bool = False) -> None:
-        """Create a directory. With parents, missing ones are created and an existing one is no error."""
-        await self._at.post("mkdir", without_zeros(path=to_text(path), mode=mode, parents=parents))
+    async def mkdir(self, path: AnyText, *, mode: int = 0, parents: bool = False, owner: str = "") -> None:
+        """Create a directory. With parents, missing ones are created and an existing one is no error.
+
+        What is created belongs to the owner, which only root can set.
+        """
+        await self._at.post("mkdir", without_zeros(path=to_text(path), mode=mode, parents=parents, owner=owner))
 
     async def remove(self, path: AnyText, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty directory or, with recursive, a tree."""
