@@ -90,14 +90,14 @@ class TestAsyncio(Cases):
         await asyncio.gather(*(work() for work in works))
 
     def test_other_loop(self) -> None:
-        async def main() -> AsyncClient:
-            client = AsyncClient()
-            await client.connect()
-            return client
-
-        client = asyncio.run(main())
-        with self.assertRaises(fumehood.ConfigError):
-            asyncio.run(client.sandboxes())
+        loop, client = asyncio.new_event_loop(), AsyncClient()
+        try:
+            loop.run_until_complete(client.connect())
+            with self.assertRaises(fumehood.ConfigError):
+                asyncio.run(client.sandboxes())
+        finally:
+            loop.run_until_complete(client.close())
+            loop.close()
 
     def test_wait_for(self) -> None:
         async def main() -> None:

@@ -407,6 +407,22 @@ class TestRuntimes(unittest.TestCase):
         result = self.execute(spec(), "python3 -c 'b = [1] * 10**9'")
         self.assertEqual((result.exit_code, result.timed_out), (137, False))
 
+    def test_no_processes(self) -> None:
+        """After a fork bomb commands fail, and the run goes on."""
+        slopcodebench.register(replace=True, limits={"pids": 64})
+        runtime = self.stream_of(spec())
+        bomb = "import os, time\nfor _ in range(99):\n try: os.fork() or time.sleep(600)\n except OSError: pass"
+        found: list[RuntimeResult] = []
+        for command in (f"setsid python3 -c '{bomb}' & sleep 0.5", "echo next", "echo next"):
+            *written, last = runtime.stream(command, {}, 5)
+            assert last.result
+            found.append(last.result)
+            self.assertEqual(last.result.exit_code, runtime.poll())
+        for result in found[1:]:
+            self.assertEqual((result.exit_code, result.stdout, result.timed_out), (126, "", False))
+            self.assertIn("limit of 64 processes", result.stderr)
+        self.assertEqual([(event.kind, event.text) for event in written], [("stderr", found[-1].stderr)])
+
     def test_failure(self) -> None:
         with self.assertRaisesRegex(SolutionRuntimeError, "fumehood: .*fumehood-test/missing"):
             self.execute(spec(), "true", image="fumehood-test/missing:0")

@@ -58,7 +58,7 @@ def _requirement(adapter: str, distribution: str) -> str:
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[None]:
+def starting(op: str = "exec") -> Iterator[None]:
     """Raise a NotStartedError where programs of the sandbox, such as a fork bomb, leave no process for a command.
 
     Code in the sandbox has caused that, so frameworks get a failed command.
@@ -66,9 +66,14 @@ def starting() -> Iterator[None]:
     try:
         yield
     except LimitError as e:
-        if e.op != "exec":  # a limit of the server
+        if e.op != op:  # a limit of the server
             raise
         raise NotStartedError(e.message, op=e.op, service=e.service, hint=e.hint) from e
+
+
+def shell_code(error: NotStartedError) -> int:
+    """Return the exit code with which a shell reports a program that does not start."""
+    return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 def missing(count: int, why: str = "more than is kept") -> str:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from . import FumehoodError, NotStartedError, Result, Sandbox, UnavailableError
-from ._framework import expect, importing, starting
+from ._framework import expect, importing, shell_code, starting
 
 with importing("deepagents", "deepagents", python=(3, 11)):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
@@ -19,7 +19,7 @@ with importing("deepagents", "deepagents", python=(3, 11)):
     expect(BaseSandbox.upload_files, ["self", "files"])
     expect(BaseSandbox.download_files, ["self", "paths"])
 
-TIMED_OUT, NOT_FOUND, NOT_EXECUTED = 124, 127, 126  # a shell's exit codes
+TIMED_OUT = 124  # the exit code of timeout(1)
 
 # What deepagents calls the errors of a file, by their code. None is an error of its own.
 _FILE_ERRORS = {
@@ -85,8 +85,7 @@ class FumehoodSandbox(BaseSandbox):
         return ["/bin/sh", "-c", f"exec 2>&1; {command}"], limit or None
 
     def _not_started(self, error: NotStartedError) -> ExecuteResponse:
-        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTED
-        return ExecuteResponse(output=f"Error: {error}", exit_code=code)
+        return ExecuteResponse(output=f"Error: {error}", exit_code=shell_code(error))
 
     def _response(self, result: Result, limit: float | None) -> ExecuteResponse:
         """Return how a command ended, and say what its exit code does not."""

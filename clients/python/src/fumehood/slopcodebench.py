@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from . import Client, FumehoodError, Mount, Port, UnavailableError
-from ._framework import expect, importing, told
+from . import Client, FumehoodError, Mount, NotStartedError, Port, UnavailableError
+from ._framework import expect, importing, shell_code, starting, told
 from .session import ExecuteOptions, Session, SessionChunk, SessionEnd, SessionResult, SpawnOptions
 
 _WITH = ["static_assets", "ports", "mounts", "env_vars", "setup_command"]
@@ -267,6 +267,19 @@ def _result(
     )
 
 
+def _not_started(error: NotStartedError, started: float) -> RuntimeResult:
+    """Return the result of a command that did not start: code in the container may have caused that."""
+    return RuntimeResult(
+        exit_code=shell_code(error),
+        stdout="",
+        stderr=f"{error}\n",
+        setup_stdout="",
+        setup_stderr="",
+        elapsed=time.monotonic() - started,
+        timed_out=False,
+    )
+
+
 class _Runtime:
     """A container that runs one command at a time. The first command starts it."""
 
@@ -313,16 +326,20 @@ class FumehoodStreamingRuntime(_Runtime, StreamingRuntime):
                 (script, outputs), started = self._launch.script(command), time.monotonic()
                 options = self._launch.options(env, timeout or _LONGEST, None, keep=-1)  # outputs keep it
                 container.began(command, timeout)
-                with container.runtime.stream(script, **options) as events:
-                    for event in events:
-                        if isinstance(event, SessionChunk) and (text := outputs[event.stream].take(event.data)):
-                            yield RuntimeEvent(kind=event.stream, text=text)
-            assert isinstance(event, SessionEnd)  # otherwise there was an error
-            result = _result(event.result, outputs, started, container.killed, late=-1)
+                try:
+                    with starting("stream"), container.runtime.stream(script, **options) as events:
+                        for event in events:
+                            if isinstance(event, SessionChunk) and (text := outputs[event.stream].take(event.data)):
+                                yield RuntimeEvent(kind=event.stream, text=text)
+                    assert isinstance(event, SessionEnd)  # otherwise there was an error
+                    result = _result(event.result, outputs, started, container.killed, late=-1)
+                    if event.result.outcome == "lost":
+                        self.kill()
+                except NotStartedError as e:
+                    result = _not_started(e, started)
+                    yield RuntimeEvent(kind="stderr", text=result.stderr)
             code = result.exit_code
             container.ended(result)
-            if event.result.outcome == "lost":
-                self.kill()
         except SolutionRuntimeError:
             self.kill()
             raise
@@ -349,10 +366,14 @@ class FumehoodExecRuntime(_Runtime, ExecRuntime):
             container = self._container = _Container(self._launch)
             container.began(self._command, timeout)
             try:
-                ended = container.runtime.execute(script, **options)
+                with starting("execute"):
+                    ended = container.runtime.execute(script, **options)
                 outputs["stdout"].take(told(ended.stdout))
                 outputs["stderr"].take(told(ended.stderr))
                 result = _result(ended, outputs, started, container.killed, late=_KILLED)
+                container.ended(result)
+            except NotStartedError as e:
+                result = _not_started(e, started)
                 container.ended(result)
             finally:
                 self.kill()

@@ -31,7 +31,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import missing, starting, told
+from .._framework import missing, shell_code, starting, told
 from . import _files
 from ._clients import acquire, release
 from ._project import FumehoodOptions, check_offline, explain, write
@@ -248,7 +248,7 @@ class FumehoodEnvironment(BaseEnvironment):
             with starting():
                 result = await self._run(self._service(name), [shell, "-c", command], options)
         except NotStartedError as e:
-            return ExecResult(stderr=str(e), return_code=127 if isinstance(e, FileNotFoundError) else 126)
+            return ExecResult(stderr=str(e), return_code=shell_code(e))
         if result.timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
         if result.outcome == "lost":

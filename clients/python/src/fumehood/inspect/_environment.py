@@ -38,7 +38,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import starting
+from .._framework import shell_code, starting
 from ._clients import client_for, close_clients, kept_client, this_loop
 from ._config import CONFIG_FILES, FumehoodConfig, explain, plan
 from ._remote import RemoteProcess
@@ -226,8 +226,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         except NotExecutableError:
             raise
         except NotStartedError as e:
-            code = NOT_FOUND if isinstance(e, FileNotFoundError) else NOT_EXECUTED
-            return ExecResult(False, code, "", str(e))
+            return ExecResult(False, shell_code(e), "", str(e))
         return self._result(result, limit, timeout)
 
     def _options(

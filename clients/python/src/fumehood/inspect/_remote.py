@@ -20,7 +20,7 @@ from inspect_ai.util import (
 )
 
 from .. import AsyncProcess, AsyncService, Chunk, NotStartedError, StaleError, UnavailableError
-from .._framework import starting
+from .._framework import shell_code, starting
 
 _numbers = itertools.count(1)
 
@@ -59,7 +59,7 @@ class RemoteProcess(ExecRemoteProcess):
             with starting():
                 handle = cls(await service.start(cmd, stdin_open=stdin_open, **options), stdin_open)
         except NotStartedError as e:
-            return cls._failed(127 if isinstance(e, FileNotFoundError) else 126, f"{e}\n")
+            return cls._failed(shell_code(e), f"{e}\n")
         except (UnavailableError, StaleError) as e:
             raise SandboxUnavailableError(f"the sandbox is not running: {e}") from e
         if stdin_open and data:

@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field
 
 import fumehood
 from fumehood import AsyncClient, AsyncSandbox
-from fumehood._framework import missing, starting, told
+from fumehood._framework import missing, shell_code, starting, told
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
 _MOUNTS = "openai_agents.mounts"  # a label
@@ -228,7 +228,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
         except fumehood.DirectoryNotFoundError as e:
             raise errors.WorkspaceRootNotFoundError(path=Path(self._cwd), cause=e) from e
         except fumehood.NotStartedError as e:
-            code, text = 127 if isinstance(e, FileNotFoundError) else 126, f"{e}\n".encode()
+            code, text = shell_code(e), f"{e}\n".encode()
             return fumehood.Result("exited", code, stderr=fumehood.Output(text, len(text)))
         except fumehood.FumehoodError as e:
             raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
