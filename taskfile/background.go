@@ -31,8 +31,8 @@ type running struct {
 }
 
 // end kills the steps that still run, and records them among the other steps, in the order of their start. A step
-// that cannot be killed, such as one run by the Engine's exec, is left out: it ends with the sandbox. Canceling
-// ctx does not stop end.
+// that cannot be killed, such as one run by the Engine's exec, is left out, unless the sandbox was lost anyway: it ends
+// with the sandbox. Canceling ctx does not stop end.
 func (b *background) end(ctx context.Context, a *task.Attempt) error {
 	limit := endTimeout
 	for _, r := range b.begun {
@@ -47,6 +47,7 @@ func (b *background) end(ctx context.Context, a *task.Attempt) error {
 	}
 	all.Wait()
 	var errs []error
+	lost := slices.ContainsFunc(a.Steps, func(s task.Step) bool { return s.Result.Outcome == fumehood.Lost })
 	for i, r := range slices.Backward(b.begun) {
 		err := kills[i]
 		if err == nil {
@@ -56,7 +57,7 @@ func (b *background) end(ctx context.Context, a *task.Attempt) error {
 		case errors.Is(err, fumehood.ErrCanceled) && ctx.Err() == nil: // the attempt was canceled
 		case err != nil:
 			errs = append(errs, err)
-		case r.Result.Outcome == fumehood.Lost && r.Result.Leaked && !r.Result.CausedInside:
+		case r.Result.Outcome == fumehood.Lost && r.Result.Leaked && !r.Result.CausedInside && !lost:
 		default:
 			a.Steps = slices.Insert(a.Steps, r.after, r.Step)
 		}

@@ -127,8 +127,8 @@ func prohibited(routes []hostnet.Route) []netip.Prefix {
 // allow lets the helper, which is in the sandbox's control group, make the interface. A sandbox has no such device
 // node, and cannot make one.
 func (n *network) allow(group cgroup) error {
-	if rootless() {
-		return nil // such groups do not restrict devices
+	if rootless() || group.Manager == nil || group.above != nil {
+		return nil // such groups restrict no devices
 	}
 	config, err := group.GetCgroups()
 	if err != nil {

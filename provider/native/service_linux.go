@@ -177,10 +177,8 @@ func (s *service) build(ctx context.Context) error {
 	}
 	var held []*os.File
 	if n := s.network(); n != nil {
-		if s.cgroup.Manager != nil && s.cgroup.above == nil { // others restrict no devices
-			if err := n.allow(s.cgroup); err != nil {
-				return err
-			}
+		if err := n.allow(s.cgroup); err != nil {
+			return err
 		}
 		held = append(held, n.writer)
 	}
