@@ -495,6 +495,60 @@ func TestSession_Reset_linkedWorkspace(t *testing.T) {
 	}
 }
 
+// A user who puts a link above the workspace does not lead root's reads elsewhere.
+func TestSession_fetch_linkedWorkspace(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	env := p.environment(t, "  mount_workspace: false", "  workdir: /home/tester/sub/app", "  user: '1000:1000'")
+	s := p.open(t, env, session.Agent, map[string]string{"a": "1"})
+	r := spawn(t, s, session.SpawnOptions{})
+	if err := r.Service().As("0").WriteFile(t.Context(), "/srv/sub/app/secret", []byte("root's"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Service().As("0").Chown(t.Context(), "/home/tester/sub", "1000:1000"); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, r, sh("cd /; mv /home/tester/sub /home/tester/old && ln -s /srv/sub /home/tester/sub"))
+	if files, err := s.ReadFiles(t.Context(), "**"); !errors.Is(err, fumehood.ErrPermission) {
+		t.Errorf("%q, %v", files, err)
+	}
+	execute(t, r, sh("cd /; rm /home/tester/sub && mv /home/tester/old /home/tester/sub"))
+	if files, err := s.ReadFiles(t.Context(), "**"); err != nil || string(files["a"]) != "1" {
+		t.Errorf("%q, %v", files, err)
+	}
+}
+
+// A user who replaces a file by a link gets nothing that only root may read, and files without rights are fetched.
+func TestSession_fetch_replaced(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	env := p.environment(t, "  mount_workspace: false", "  user: '1000:1000'")
+	s := p.open(t, env, session.Agent, map[string]string{"d/a": "own"})
+	r := spawn(t, s, session.SpawnOptions{})
+	if err := r.Service().As("0").WriteFile(t.Context(), "/srv/secret/a", []byte("got"), fumehood.WriteOptions{Mode: 0o600}); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, r, sh("mkdir z; echo x > z/x; chmod 0 z/x z; ln -s /srv/secret l"))
+	swap, err := r.Service().Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "while :; do mv d e; mv l d; mv d l; mv e d; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 40 {
+		files, err := s.ReadFiles(t.Context(), "**")
+		if err != nil || string(files["z/x"]) != "x\n" {
+			t.Errorf("%q, %v", files, err)
+		}
+		for name, text := range files {
+			if string(text) == "got" {
+				t.Fatalf("%s has a file of root", name)
+			}
+		}
+	}
+	if err := swap.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSpawn_remoteDaemon(t *testing.T) {
 	t.Parallel()
 	p := inDocker(t)

@@ -207,6 +207,43 @@ func walked(ctx context.Context, w io.Writer, svc fumehood.Service, from string)
 	return tw.Close()
 }
 
+// downloaded is walked for a folder that programs may change meanwhile. It reads nothing outside the folder, and fails if there is
+// something that a snapshot cannot hold.
+func downloaded(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
+	r, err := svc.Download(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	tw := tar.NewWriter(w)
+	for tr := tar.NewReader(r); ; {
+		head, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return tw.Close()
+		}
+		if err != nil {
+			return err
+		}
+		_, name, _ := strings.Cut(head.Name, "/") // without the folder's own
+		if name == "" {
+			continue
+		}
+		head.Name = name
+		switch head.Typeflag {
+		case tar.TypeReg:
+			head.Mode |= 0o400
+		case tar.TypeDir:
+			head.Mode |= 0o700
+		}
+		if err := tw.WriteHeader(head); err != nil {
+			return err
+		}
+		if _, err := io.Copy(tw, tr); err != nil {
+			return err
+		}
+	}
+}
+
 func copyFile(ctx context.Context, w io.Writer, svc fumehood.Service, file string) error {
 	r, _, err := svc.Open(ctx, file)
 	if err != nil {

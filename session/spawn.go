@@ -287,7 +287,7 @@ func (s *Session) fetch(ctx context.Context) error {
 
 func (r *Runtime) fetch(ctx context.Context) error {
 	fetched := r.s.Workspace() + ".fetched"
-	err := errors.Join(owner.RemoveFolder(fetched), r.s.download(ctx, r.sb, r.sb.ServiceInfo().Dir, fetched))
+	err := errors.Join(owner.RemoveFolder(fetched), r.download(ctx, fetched))
 	if err == nil {
 		err = owner.RemoveFolder(r.s.Workspace())
 	}
@@ -295,6 +295,26 @@ func (r *Runtime) fetch(ctx context.Context) error {
 		return os.Rename(fetched, r.s.Workspace())
 	}
 	return errors.Join(err, owner.RemoveFolder(fetched))
+}
+
+// download copies the workspace from the container to dir, which must not exist. The programs of another user than root may put
+// links in the place of files and folders meanwhile. Then root reads only where none can lead it out of the workspace.
+func (r *Runtime) download(ctx context.Context, dir string) error {
+	from := r.sb.ServiceInfo().Dir
+	if isRoot(r.svc.ServiceInfo().User) {
+		return r.s.download(ctx, r.sb, from, dir)
+	}
+	if rootpath.Fixed(ctx, r.sb, path.Dir(from)) {
+		pack := func(w io.Writer) error { return downloaded(ctx, w, r.sb, from) }
+		err := archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return r.s.unpack(ctx, stream, dir) }))
+		if !errors.Is(err, fumehood.ErrNotRegular) { // of a file that a snapshot cannot hold
+			return err
+		}
+		if err := owner.RemoveFolder(dir); err != nil {
+			return err
+		}
+	}
+	return r.s.download(ctx, r.svc, from, dir)
 }
 
 // refresh updates the running containers after the workspace was restored. A container with a copy of the
