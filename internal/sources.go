@@ -7,7 +7,7 @@ import "embed"
 // folder. Package guestbin builds the guest from them if no built guest is embedded. A test there compares the list
 // with what the go command compiles.
 //
-//go:embed archive/archive.go archive/nonblock_unix.go archive/unpack.go
+//go:embed archive/archive.go archive/nonblock_unix.go archive/sparse.go archive/unpack.go
 //go:embed files/change.go files/files_unix.go files/owned.go files/owner.go files/pack.go files/times_linux.go files/walk.go files/write.go
 //go:embed guest/guest.go guest/queue.go guest/*_linux.go guest/*_linux_*.s guest/main/main.go
 //go:embed ring/ring.go

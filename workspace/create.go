@@ -83,7 +83,7 @@ func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*
 		return nil, err
 	}
 	blocks := bufio.NewWriterSize(compressed, bufferSize) // a tar stream is written in small pieces
-	limits := opts.Limits.withDefaults()
+	limits := opts.Limits.WithDefaults()
 	q := newQueue(ctx, blocks, limits.Stored)
 	p := &packer{ctx: ctx, globs: g, take: opts.Take, queue: q, tally: tally{limits: limits}}
 	go func() {

@@ -23,7 +23,8 @@ type Limits struct {
 	Entries int
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns the limits with the defaults in place of zeros.
+func (l Limits) WithDefaults() Limits {
 	l.Bytes = cmp.Or(l.Bytes, 10<<30)
 	return Limits{l.Bytes, cmp.Or(l.Stored, l.Bytes), cmp.Or(l.Entries, 1_000_000)}
 }

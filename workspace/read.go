@@ -52,7 +52,7 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit visitor) error 
 		return source.blame(err)
 	}
 	defer d.Close()
-	limits = limits.withDefaults()
+	limits = limits.WithDefaults()
 	stream := &bounded{r: d, left: limits.Stored, limit: limits.Stored}
 	c := checker{tally: tally{limits: limits}, seen: map[string]Type{}}
 	tr := tar.NewReader(stream)

@@ -214,7 +214,7 @@ func writeFile(in *os.Root, base string, e *Entry, content io.Reader, buf []byte
 	var to io.Writer = f
 	_, holes := content.(sparse)
 	if holes {
-		to = &holed{f: f}
+		to = &archive.SparseWriter{File: f}
 	}
 	_, err = io.CopyBuffer(io.MultiWriter(to, sum), content, buf)
 	if err == nil && holes {

@@ -122,38 +122,3 @@ var noBytes [bufferSize]byte
 
 // sparse is the content of an entry that is stored with holes.
 type sparse struct{ io.Reader }
-
-// holed writes a file and leaves holes for zeros of at least a page.
-type holed struct {
-	f  *os.File
-	at int64
-}
-
-const page = 4096
-
-func (h *holed) Write(p []byte) (int, error) {
-	for done := 0; done < len(p); {
-		n, zero := h.run(p[done:])
-		if !zero {
-			if _, err := h.f.WriteAt(p[done:done+n], h.at); err != nil {
-				return done, err
-			}
-		}
-		done += n
-		h.at += int64(n)
-	}
-	return len(p), nil
-}
-
-// run returns the number of leading bytes in pages that are all zero, or in pages that are not.
-func (h *holed) run(p []byte) (n int, zero bool) {
-	for n < len(p) {
-		next := min(len(p)-n, page-int((h.at+int64(n))%page))
-		is := bytes.Equal(p[n:n+next], noBytes[:next])
-		if n > 0 && is != zero {
-			return n, zero
-		}
-		zero, n = is, n+next
-	}
-	return n, zero
-}

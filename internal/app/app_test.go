@@ -80,6 +80,27 @@ func TestApp_Run(t *testing.T) {
 	}
 }
 
+func TestTransfer_CopyOut(t *testing.T) {
+	t.Parallel()
+	for says, limits := range map[string]workspace.Limits{
+		"more than 3 bytes, with the 4 of \"out/a\" (copy less, or raise the limit (--max-size))": {Bytes: 3},
+		"more than 1 entries (copy less, or raise the limit (--max-entries))":                     {Entries: 1},
+		"": {Bytes: fumehood.NoLimit, Entries: fumehood.NoLimit},
+	} {
+		host := filepath.Join(t.TempDir(), "out")
+		opts := app.RunOptions{
+			Sandbox: app.Described{Provider: "local"}, Cmd: fumehood.Cmd{Args: []string{"sh", "-c", "mkdir made; printf text >made/a"}},
+			Out: []app.Transfer{{Host: host, Sandbox: "made", Limits: limits}},
+		}
+		_, err := here(t).Run(t.Context(), opts)
+		if says == "" && err == nil {
+			wantFile(t, filepath.Join(host, "a"), "text")
+		} else if says == "" || !errors.Is(err, fumehood.ErrLimit) || !strings.HasSuffix(err.Error(), says) {
+			t.Errorf("%+v: %v", limits, err)
+		}
+	}
+}
+
 func TestApp_Up(t *testing.T) {
 	t.Parallel()
 	d := app.Described{Spec: fumehood.Spec{Keep: true}, Provider: "local"}

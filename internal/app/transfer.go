@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/rootpath"
 	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // Transfer is a file or a tree to copy. A file is copied into an existing folder, as with cp, and so is a tree that
@@ -30,13 +31,9 @@ type Transfer struct {
 	Host        string // the path on this machine
 	Sandbox     string // a relative path is resolved against the service's directory
 	LinksAsText bool   // copy out a link that may lead out of the tree as a file with its target; else it is an error
+	// Limits bound what is copied out: Bytes and Entries. Exceeding one is an ErrLimit, and what was copied so far stays.
+	Limits workspace.Limits
 }
-
-// Limits of what a sandbox can write to the host with one copy.
-const (
-	maxCopyBytes   = 10 << 30
-	maxCopyEntries = 1_000_000
-)
 
 // CopyIn copies from this machine to a service.
 func (t Transfer) CopyIn(ctx context.Context, svc fumehood.Service) error {
@@ -180,14 +177,15 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service, log *slog.L
 		host = filepath.Join(host, path.Base(path.Clean(t.absolute(svc)))) // into the folder, like cp
 	}
 	unpack := func(r io.Reader) error {
-		opts := archive.Options{Bytes: maxCopyBytes, Entries: maxCopyEntries, LinksAsText: t.LinksAsText}
+		limits := t.Limits.WithDefaults()
+		opts := archive.Options{Bytes: limits.Bytes, Entries: limits.Entries, LinksAsText: t.LinksAsText}
 		return archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts)
 	}
 	failed := func(err error) error {
 		if whole, ok := errors.AsType[*fumehood.Error](err); err == nil || ok && whole.Op != "" {
 			return err
 		}
-		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err}
+		return &fumehood.Error{Op: op, Class: unpackClass(ctx, err), Err: err, Hint: raise(err)}
 	}
 	if path.Clean(t.absolute(svc)) == "/" {
 		log.Warn("the kernel's and Fumehood's folders are not copied", "folders", strings.Join(apart, " "))
@@ -243,6 +241,17 @@ func packBelow(ctx context.Context, svc fumehood.Service, tw *tar.Writer, name s
 			return err
 		}
 	}
+}
+
+// raise returns how to raise the limit that a copy out has exceeded, or "".
+func raise(err error) string {
+	switch {
+	case errors.Is(err, archive.ErrBytes):
+		return "copy less, or raise the limit (--max-size)"
+	case errors.Is(err, archive.ErrEntries):
+		return "copy less, or raise the limit (--max-entries)"
+	}
+	return ""
 }
 
 // unpackClass returns the error class of a failed copy out.

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Options limit what Unpack accepts. Zero means no limit.
+// Options limit what Unpack accepts. A limit that is not positive means none.
 type Options struct {
-	Bytes   int64 // in all files together
+	Bytes   int64 // in all files together, including holes
 	Entries int
 	// LinksAsText writes a link that can lead out of the tree as a file with the link's target as text. Otherwise such
 	// a link is an error.
@@ -32,15 +32,19 @@ func UnpackInto(r io.Reader, dest string) error {
 	return unpack(r, dest, unpacker{anyLinks: true})
 }
 
-// ErrLimit reports an archive that exceeds the limits.
-var ErrLimit = errors.New("the archive is too large")
+// ErrLimit reports an archive that exceeds a limit: ErrBytes and ErrEntries those of Options, otherwise another one.
+var (
+	ErrLimit   = errors.New("the archive is too large")
+	ErrBytes   = fmt.Errorf("%w", ErrLimit)
+	ErrEntries = fmt.Errorf("%w", ErrLimit)
+)
 
 // Unpack extracts an untrusted archive below dest, which must exist. The first element must be the same in the names
 // of all entries; it is replaced by name. So an archive of one file becomes the file dest/name.
 //
 // Nothing is written through a link, whoever created it. A link that can lead out of the tree is an error, and so is
 // any entry that is not a file, folder or link. Existing files are overwritten, but a file never replaces a folder.
-// Modes are kept without set-id and sticky bits; owners are not kept.
+// Modes are kept without set-id and sticky bits; owners are not kept. Pages of zeros become holes.
 func Unpack(r io.Reader, dest, name string, opts Options) error {
 	return unpack(r, dest, unpacker{opts: opts, name: name})
 }
@@ -110,7 +114,7 @@ func setTime(dir *os.Root, name string, at time.Time) error {
 
 func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 	if u.entries++; u.opts.Entries > 0 && u.entries > u.opts.Entries {
-		return fmt.Errorf("%w: more than %d entries", ErrLimit, u.opts.Entries)
+		return fmt.Errorf("%w: more than %d entries", ErrEntries, u.opts.Entries)
 	}
 	name, err := u.target(head.Name)
 	if err != nil {
@@ -161,7 +165,7 @@ func (u *unpacker) target(entry string) (string, error) {
 
 func (u *unpacker) file(name string, mode fs.FileMode, at time.Time, content io.Reader, size int64) error {
 	if u.opts.Bytes > 0 && size > u.opts.Bytes-u.bytes {
-		return fmt.Errorf("%w: more than %d bytes, with the %d of %q", ErrLimit, u.opts.Bytes, size, name)
+		return fmt.Errorf("%w: more than %d bytes, with the %d of %q", ErrBytes, u.opts.Bytes, size, name)
 	}
 	dir, base, err := u.clear(name)
 	if err != nil {
@@ -171,7 +175,10 @@ func (u *unpacker) file(name string, mode fs.FileMode, at time.Time, content io.
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(f, content)
+	n, err := io.Copy(&SparseWriter{File: f}, content)
+	if err == nil {
+		err = f.Truncate(n) // a hole at the end
+	}
 	u.bytes += n
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = fmt.Errorf("%w: %w", ErrContent, err)

@@ -19,7 +19,7 @@ type cpOptions struct {
 
 func (a *commandLine) newCpCommand(runF func(context.Context, *commandLine, cpOptions) error) *cobra.Command {
 	var opts cpOptions
-	var linksAsText bool
+	var flags copyOutFlags
 	cmd := &cobra.Command{
 		Use:   "cp {HOST NAME:PATH | NAME:PATH HOST}",
 		Short: "Copy a file or folder into or out of a named sandbox",
@@ -31,7 +31,7 @@ that looks like NAME:PATH needs ./ before it.
 What is copied in belongs to the user, and so do missing folders that are
 created for it. Existing folders keep their owner, but an empty working
 directory of root is given to the user. NAME:/ is copied without /dev, /proc
-and /sys.`,
+and /sys. Holes of sparse files that are copied out stay holes.`,
 		Example: `  fumehood cp ./src box:/src
   fumehood cp box:/src/out.txt .
   fumehood cp dump.sql shop:/tmp/ --service db`,
@@ -41,13 +41,15 @@ and /sys.`,
 			if opts.name, opts.Transfer, opts.out, err = parseCopy(args[0], args[1]); err != nil {
 				return err
 			}
-			opts.LinksAsText = linksAsText
+			if err := flags.apply(&opts.Transfer); err != nil {
+				return err
+			}
 			return runF(cmd.Context(), a, opts)
 		},
 	}
 	opts.add(cmd.Flags())
 	opts.addUser(cmd.Flags())
-	addLinksAsText(cmd.Flags(), &linksAsText)
+	flags.add(cmd.Flags())
 	return cmd
 }
 

@@ -42,7 +42,7 @@ type runFlags struct {
 	sandboxFlags
 	project         projectFlags
 	copies, ulimits []string
-	linksAsText     bool
+	copyOut         copyOutFlags
 	timeout         time.Duration
 	cpuTime         time.Duration
 	json, keep      bool
@@ -98,7 +98,7 @@ common type, otherwise xterm, unless -e or the image sets it.`,
 	flags.DurationVar(&f.cpuTime, "cpu-time", 0, "limit the processor time of the command and its descendants together, such as 10s (default: no limit)")
 	flags.StringSliceVar(&f.ulimits, "ulimit", nil, "comma-separated `limits` of each process: cpu=10s, fsize=100MiB, nofile=64, nproc=32 (default: none)")
 	flags.StringArrayVar(&f.copies, "cp", nil, "`copy` a file or tree: HOST:SANDBOX in before the command, or :SANDBOX:HOST out after it")
-	addLinksAsText(flags, &f.linksAsText)
+	f.copyOut.add(flags)
 	flags.BoolVar(&f.json, "json", false, "print a JSON object with outcome, output and errors")
 	flags.BoolVar(&f.keep, "keep", false, "keep the sandbox, and print how to enter and remove it")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "give the command a terminal")
@@ -182,7 +182,9 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	}
 	for _, c := range f.copies {
 		t, out, err := parseTransfer(c)
-		t.LinksAsText = f.linksAsText
+		if err == nil {
+			err = f.copyOut.apply(&t)
+		}
 		switch {
 		case err != nil:
 			return runOptions{}, err

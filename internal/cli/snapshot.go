@@ -61,9 +61,14 @@ type limitFlags struct {
 }
 
 func (f *limitFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.size, "max-size", "", "maximum `size` of all files including holes, such as 20GiB, or none (default 10GiB)")
+	f.addTree(flags, "")
 	flags.StringVar(&f.stored, "max-stored", "", "maximum `size` of the stored data before compression (default: as --max-size)")
-	flags.IntVar(&f.entries, "max-entries", 0, "maximum `number` of files, folders and links (default 1000000)")
+}
+
+// addTree declares the flags that bound a tree, as opposed to how it is stored. when begins their help.
+func (f *limitFlags) addTree(flags *pflag.FlagSet, when string) {
+	flags.StringVar(&f.size, "max-size", "", when+"maximum `size` of all files including holes, such as 20GiB, or none (default 10GiB)")
+	flags.IntVar(&f.entries, "max-entries", 0, when+"maximum `number` of files, folders and links (default 1000000)")
 }
 
 // limits checks the flags and returns the limits. Zero fields mean the defaults.

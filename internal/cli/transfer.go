@@ -9,9 +9,23 @@ import (
 	"github.com/fumehood/fumehood/internal/app"
 )
 
-// addLinksAsText declares the flag for links in what is copied out.
-func addLinksAsText(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "links-as-text", false, "when copying out, write links that may lead out as files with their target (default: an error)")
+// copyOutFlags are the flags about what is copied out, as typed.
+type copyOutFlags struct {
+	limits      limitFlags
+	linksAsText bool
+}
+
+func (f *copyOutFlags) add(flags *pflag.FlagSet) {
+	const when = "when copying out, "
+	flags.BoolVar(&f.linksAsText, "links-as-text", false, when+"write links that may lead out as files with their target (default: an error)")
+	f.limits.addTree(flags, when)
+}
+
+// apply checks the flags and sets the options of t that they stand for.
+func (f *copyOutFlags) apply(t *app.Transfer) (err error) {
+	t.LinksAsText = f.linksAsText
+	t.Limits, err = f.limits.limits()
+	return err
 }
 
 // parseTransfer parses HOST:SANDBOX (copy in) or :SANDBOX:HOST (copy out). out reports a copy out.

@@ -2,8 +2,10 @@ package server
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -14,12 +16,51 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // OnPath is the input of requests about a file.
 type OnPath struct {
 	In
 	Path string `query:"path" required:"true" minLength:"1" doc:"absolute, or relative to the service's directory"`
+}
+
+// Bounded is the input of requests whose answer is as large as the sandbox makes it.
+type Bounded struct {
+	OnPath
+	MaxBytes int64 `query:"max_bytes" minimum:"-1" doc:"largest answer in bytes: one that is larger is an error, or the connection breaks if the answer has begun; 0 means 10 GiB, -1 no limit"`
+}
+
+// limit returns content of a size, -1 if that is unknown, of which only MaxBytes can be read.
+func (b *Bounded) limit(content io.ReadCloser, size int64, err error) (io.ReadCloser, error) {
+	most := cmp.Or(b.MaxBytes, workspace.Limits{}.WithDefaults().Bytes)
+	if err != nil || most < 0 {
+		return content, err
+	}
+	if size > most {
+		return nil, errors.Join(tooLarge(b.Path, most), content.Close())
+	}
+	return &limited{content, b.Path, most, most}, nil
+}
+
+func tooLarge(path string, most int64) error {
+	return &fumehood.Error{Op: "read", Path: path, Class: fumehood.ErrTooLarge, Err: fmt.Errorf("more than %d bytes", most), Hint: "read less, or raise max_bytes"}
+}
+
+// limited is content with a limit.
+type limited struct {
+	io.ReadCloser
+	path       string
+	left, most int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left+1)]) // one extra byte shows whether there is more
+	if l.left -= int64(n); l.left < 0 {
+		l.left = 0
+		return 0, tooLarge(l.path, l.most)
+	}
+	return n, err
 }
 
 type fileList struct {
@@ -36,8 +77,9 @@ func (s *Server) registerFiles() {
 	const box = "/v1/sandboxes/{sandbox}"
 	registerStream(s, op{http.MethodGet, box + "/file", "read-file", "Read a regular file, or length bytes of it from an offset on", "Files"}, typeBytes, nil, on(readFile))
 	register(s, op{http.MethodPut, box + "/file", "write-file", "Write the request's body to a file, and create missing directories above it", "Files"}, on(writeFile))
-	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, box + "/archive", "read-archive", "Read a file or a tree as a tar archive", "Files"}, typeTar, nil, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *Bounded) (*huma.StreamResponse, error) {
 		content, err := svc.Download(ctx, i.Path)
+		content, err = i.limit(content, -1, err)
 		return download(typeTar, content, -1, err)
 	}))
 	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*struct{}, error) {
@@ -161,7 +203,7 @@ func download(contentType string, content io.ReadCloser, size int64, err error) 
 }
 
 type readInput struct {
-	OnPath
+	Bounded
 	Offset int64 `query:"offset" minimum:"0" doc:"bytes to skip"`
 	Length int64 `query:"length" minimum:"-1" default:"-1" doc:"maximum number of bytes; -1 means all"`
 }
@@ -169,6 +211,7 @@ type readInput struct {
 func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput) (*huma.StreamResponse, error) {
 	if i.Offset == 0 && i.Length < 0 {
 		content, info, err := svc.Open(ctx, i.Path)
+		content, err = i.limit(content, info.Size, err)
 		return download(typeBytes, content, info.Size, err)
 	}
 	length := i.Length
@@ -177,7 +220,8 @@ func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput)
 	}
 	r := ranges(func(at, n int64) ([]byte, error) { return svc.ReadRange(ctx, i.Path, at, n) })
 	content := bufio.NewReaderSize(io.NewSectionReader(r, i.Offset, length), rangeSize)
-	return download(typeBytes, io.NopCloser(content), -1, nil)
+	limit, err := i.limit(io.NopCloser(content), -1, nil)
+	return download(typeBytes, limit, -1, err)
 }
 
 // ranges reads a file by ranges.

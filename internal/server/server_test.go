@@ -236,11 +236,15 @@ func TestFiles(t *testing.T) {
 	for query, want := range map[string][]byte{
 		"path=a/b": content, "path=a/streamed": content, "path=a/b&offset=5": content[5:], "path=a/b&offset=3&length=4": content[3:7],
 		"path=a/b&offset=1&length=6000000": content[1:6000001], "path=a/b&length=0": {}, "path=a/b&offset=99999999": {},
+		"path=a/b&max_bytes=6400000": content, "path=a/b&max_bytes=-1": content, "path=a/b&offset=5&length=9&max_bytes=9": content[5:14],
 	} {
 		status, got := c.answer("GET", box+"/file?"+query, nil)
 		if status != 200 || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d with %d bytes, want %d", query, status, len(got), len(want))
 		}
+	}
+	for _, query := range []string{"max_bytes=6399999", "max_bytes=10&offset=1", "max_bytes=10&length=11"} {
+		c.fails(413, fumehood.CodeTooLarge, "GET", box+"/file?path=a/b&"+query, nil)
 	}
 	var info api.FileInfo
 	c.ok("GET", box+"/stat?path=a/b", nil, &info)
@@ -263,6 +267,7 @@ func TestFiles(t *testing.T) {
 	if status != 200 {
 		t.Fatal(status)
 	}
+	c.fails(413, fumehood.CodeTooLarge, "GET", box+"/archive?max_bytes=1023&path=d", nil)
 	c.ok("POST", box+"/mkdir", map[string]any{"path": "f"}, nil)
 	c.ok("PUT", box+"/archive?path=f", archive, nil)
 	c.ok("GET", box+"/stat?path=f/d/c", nil, &info)

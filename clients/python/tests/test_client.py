@@ -298,6 +298,24 @@ class Files(OnProvider):
             self.sb.upload(io.StringIO("text"), there)  # type: ignore[arg-type]
         self.assertEqual((sorted(p.name for p in here.iterdir()), (here / "to").read_bytes()), (["from", "to"], data))
 
+    def test_transfer_limits(self) -> None:
+        here, there = self.temporary(), f"{self.folder}/sparse"
+        self.sb.run(["sh", "-c", f"printf begin >{there}; truncate -s 64M {there}; printf end >>{there}"])
+        self.sb.download(there, here / "to")
+        status = (here / "to").stat()
+        self.assertEqual((status.st_size, status.st_blocks * 512 < 1 << 20), ((64 << 20) + 3, True))
+        self.assertEqual((here / "to").read_bytes(), b"begin".ljust(64 << 20, b"\0") + b"end")
+        self.sb.get_archive(there, here / "tar", max_bytes=-1)
+        with tarfile.open(here / "tar") as tar:
+            self.assertEqual(tar.getnames(), ["sparse"])
+        self.assertLess((here / "tar").stat().st_blocks * 512, 1 << 20)
+        for copy in (self.sb.download, self.sb.get_archive):
+            with self.assertRaises(fumehood.TooLargeError) as caught:
+                copy(there, here / "none", max_bytes=1 << 20)
+            self.assertIn("more than 1048576 bytes", str(caught.exception))
+            self.assertIn("raise max_bytes", str(caught.exception))
+        self.assertEqual(sorted(p.name for p in here.iterdir()), ["tar", "to"])
+
     def test_archives(self) -> None:
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:

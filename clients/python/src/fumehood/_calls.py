@@ -26,6 +26,7 @@ from ._version import __version__
 log = logging.getLogger("fumehood")
 
 MAX_ANSWER = 192 << 20  # bytes of an answer that is held in memory
+MAX_SAVED = 10 << 30  # bytes of an answer that is written to a file, unless the caller sets another limit
 MAX_LINE = 64 << 20  # bytes of a line of a stream
 MAX_ERROR = 1 << 20  # bytes of an error's body
 IDLE = 64  # connections that are kept open without a use
@@ -255,10 +256,15 @@ class Calls:
         """Send a request and return the JSON object of its answer."""
         return decode(await self.call(request, deadline))
 
-    async def save(self, request: Request, target: Target) -> None:
-        """Send a request and write the body of its answer to a target."""
+    async def save(self, request: Request, target: Target, max_bytes: int = 0) -> None:
+        """Send a request and write the body of its answer to a target. 0 means MAX_SAVED bytes, -1 no limit."""
+        most, size = max_bytes or MAX_SAVED, 0
         with contextlib.closing(await self.open(request)) as answer, writing(target) as file:
             while piece := await answer.read():
+                size += len(piece)
+                if 0 <= most < size:
+                    what = f"read {request.query['path']}: more than {most} bytes"
+                    raise errors.TooLargeError(what, hint="read less, or raise max_bytes")
                 await self.io.thread(functools.partial(file.write, piece))
 
     async def _once(self, request: Request, deadline: float | None) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import stat
@@ -73,17 +74,28 @@ def _rest(file: BinaryIO) -> int:
     return max(end - at, 0)
 
 
+class _Sparse(io.BufferedWriter):
+    """A new file that gets holes for pieces that are all zero."""
+
+    def write(self, piece: bytes) -> int:  # type: ignore[override]
+        if piece.strip(b"\0"):
+            return super().write(piece)
+        self.seek(len(piece), os.SEEK_CUR)
+        return len(piece)
+
+
 @contextlib.contextmanager
 def writing(target: Target) -> Iterator[BinaryIO]:
-    """Open a target. A path gets the content when it is complete, never a part of it."""
+    """Open a target. A path gets the content when it is complete, never a part of it. Pieces of zeros become holes."""
     if not isinstance(target, (str, os.PathLike)):
         yield target
         return
     path = Path(target)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    part = path.with_name(f".fumehood-{secrets.token_hex(8)}")  # not longer for a long name
     try:
-        with part.open("xb") as file:
+        with _Sparse(io.FileIO(part, "x")) as file:
             yield file
+            file.truncate()  # a hole at the end
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

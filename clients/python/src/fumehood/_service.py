@@ -198,9 +198,14 @@ class AsyncService:
         request.content = "application/octet-stream"
         return request
 
-    async def download(self, path: AnyText, target: Target) -> None:
-        """Read a file into a path of this machine, where it appears when it is complete, or into a file object."""
-        await self._core.save(self._at.request("GET", "file", path=to_path(path)), target)
+    async def download(self, path: AnyText, target: Target, *, max_bytes: int = 0) -> None:
+        """Read a file into a path of this machine, where it appears when it is complete, or into a file object.
+
+        A file of more than max_bytes, holes included, is a TooLargeError. 0 means 10 GiB, -1 no limit. Large holes of
+        the file are holes in the copy at a path.
+        """
+        request = self._at.request("GET", "file", path=to_path(path), max_bytes=max_bytes or None)
+        await self._core.save(request, target, max_bytes)
 
     async def put_archive(self, directory: AnyText, source: Source) -> None:
         """Extract a tar archive, from a path of this machine or a file object, into an existing directory."""
@@ -209,9 +214,15 @@ class AsyncService:
         with reading(source) as (request.pieces, request.length):
             await self._core.call(request)
 
-    async def get_archive(self, path: AnyText, target: Target) -> None:
-        """Read a file or tree as a tar archive. The sandbox made it: trust no name and no link in it."""
-        await self._core.save(self._at.request("GET", "archive", path=to_path(path)), target)
+    async def get_archive(self, path: AnyText, target: Target, *, max_bytes: int = 0) -> None:
+        """Read a file or tree as a tar archive. The sandbox made it: trust no name and no link in it.
+
+        An archive of more than max_bytes is a TooLargeError. 0 means 10 GiB, -1 no limit.
+        """
+        request = self._at.request(
+            "GET", "archive", path=to_path(path), max_bytes=-1
+        )  # counted here, for a clear error
+        await self._core.save(request, target, max_bytes)
 
     async def stat(self, path: AnyText) -> FileInfo:
         """Describe a file. A link at the path is not followed."""
