@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -122,6 +123,37 @@ limits: {memory: 64MiB}
 	}
 	if !slices.Equal(notes, []string{"variables of this machine are passed on: C"}) {
 		t.Errorf("notes: %q", notes)
+	}
+}
+
+// A spec's image may be a file in the spec's folder; those of flags and code may be any file.
+func TestEnvironment_Sandbox_imageFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("paths of images may not have a colon")
+	}
+	dir, outside := t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "env.yaml")
+	for _, tt := range []struct {
+		file, image, flag string
+		allow             []string
+		want              string // empty if it is refused
+	}{
+		{file, "oci:layout:v1", "", nil, "oci:" + dir + "/layout:v1"},
+		{file, "docker-archive:" + outside + "/i.tar", "", nil, ""},
+		{file, "docker-archive:" + outside + "/i.tar", "", []string{outside}, "docker-archive:" + outside + "/i.tar"},
+		{file, "oci-archive:link/i.tar", "", nil, ""},
+		{file, "docker-archive:../i.tar", "", nil, ""},
+		{file, "docker-archive:../i.tar", "docker-archive:i.tar", nil, "docker-archive:i.tar"},
+		{"", "docker-archive:" + outside + "/i.tar", "", nil, "docker-archive:" + outside + "/i.tar"},
+	} {
+		e := Environment{File: tt.file, Type: TypeDocker, Docker: Docker{Image: tt.image}, AllowRead: tt.allow}
+		got, _, err := e.Sandbox(SandboxOptions{Volumes: VolumeLayers{Workspace: outside}, Image: tt.flag, GOOS: "linux"})
+		if tt.want == "" && (!errors.Is(err, fumehood.ErrFile) || !strings.Contains(err.Error(), "docker.image: ") || !strings.Contains(err.Error(), "outside the spec's folder")) || tt.want != "" && (err != nil || got.Image != tt.want) {
+			t.Errorf("%+v: got %q, %v", tt, got.Image, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -106,8 +107,34 @@ func (e Environment) Sandbox(o SandboxOptions) (s fumehood.Spec, notes []string,
 	}
 	s.AllowUnsafe, s.Runtime, s.Seccomp, s.ShmSize, s.Tmpfs = e.AllowUnsafe, d.Runtime, d.Seccomp, d.ShmSize, slices.Clone(d.Tmpfs)
 	s.Network, s.Mounts, s.Limits, s.Dir = fumehood.Network{Mode: mode}, MountsOf(volumes), fumehood.Limits(e.Limits), path.Clean(d.Workdir)
-	s.Image, s.User, s.Binary = cmp.Or(s.Image, d.Image), cmp.Or(s.User, d.User), d.Binary
+	if s.Image == "" {
+		if s.Image, err = e.image(); err != nil {
+			return fumehood.Spec{}, notes, err
+		}
+	}
+	s.User, s.Binary = cmp.Or(s.User, d.User), d.Binary
 	return s, notes, nil
+}
+
+// image returns the environment's image. If a file has set it, the path of an image that is a file must be in that file's
+// folder or be allowed, and is made absolute.
+func (e Environment) image() (string, error) {
+	if e.File == "" { // it is set by code
+		return e.Docker.Image, nil
+	}
+	dir, err := filepath.Abs(filepath.Dir(e.File))
+	if err != nil {
+		return "", err
+	}
+	gate, err := e.gate()
+	if err != nil {
+		return "", err
+	}
+	image, err := gate.Image(e.Docker.Image, dir)
+	if err != nil {
+		return "", &fumehood.Error{Class: fumehood.ErrFile, Err: fmt.Errorf("docker.image: %w", err)}
+	}
+	return image, nil
 }
 
 // CheckSeccomp returns an ErrFile for a seccomp profile, which a file may choose only if the user allows what is unsafe. Key

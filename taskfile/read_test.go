@@ -273,6 +273,12 @@ func TestRead_rows(t *testing.T) {
 		"link_steps":       {row: `"steps": [{"command": "x", "stdin": "leak/secret"}]`, says: "outside the data's folder", safe: true},
 		"link_hidden":      {row: `"grader": {"command": ["x"], "hidden": {"leak": "/leak"}}`, says: "outside the data's folder", safe: true},
 		"hidden":           {row: `"grader": {"command": ["x"], "hidden": {"/etc": "/leak"}}`, says: "outside of the folder of the data", safe: true},
+		"image_file":       {row: `"environment": {"image": "docker-archive:image.tar"}`},
+		"image_outside":    {row: `"environment": {"image": "docker-archive:/etc/shadow"}`, says: "/etc/shadow is outside the data's folder", safe: true},
+		"image_missing":    {row: `"environment": {"image": "docker-archive:/etc/missing"}`, says: "/etc/missing is outside the data's folder", safe: true},
+		"image_above":      {row: `"environment": {"image": "oci-archive:../image.tar:tag"}`, says: "outside the data's folder", safe: true},
+		"image_link":       {row: `"environment": {"image": "oci:leak/layout"}`, says: "outside the data's folder", safe: true},
+		"grader_image":     {row: `"grader": {"command": ["x"], "environment": {"image": "oci:/etc"}}`, says: "grader.environment.image: /etc is outside the data's folder", safe: true},
 		"environment":      {row: `"environment": {"file": "env.yaml"}`, says: "environment.file cannot be set by a row"},
 		"linked_env":       {row: `"environment": {"file": "leak/env.yaml"}`, says: "environment.file cannot be set by a row", safe: true},
 		"compose":          {row: `"environment": {"compose": ["compose.yaml"]}`, says: "environment.compose cannot be set by a row"},
@@ -349,6 +355,46 @@ func TestRead_rowEnvironment(t *testing.T) {
 	})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "that of the task is a file") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The path of an image is relative to the file that names it.
+func TestRead_imageFiles(t *testing.T) {
+	row := `{"id": "row", "environment": {"image": "oci:i:v1"}, "grader": {"command": ["x"], "environment": {"image": "oci-archive:g.tar"}}}`
+	f, dir := mustLay(t, map[string]string{
+		"task.yaml":          "{name: t, command: [a], environment: {image: 'docker-archive:i.tar', user: nobody}, samples_from: data/rows.jsonl, sample_folders: f/*, samples: [{id: task}, {id: spec, environment: {file: env/env.yaml}}]}",
+		"data/rows.jsonl":    row + "\n" + `{"id": "of the task", "environment": {"env": {"A": "b"}}}`,
+		"f/folder/sample.yaml": "{environment: {image: 'docker-archive:../i.tar'}}", "env/env.yaml": "type: docker\ndocker: {image: 'oci:i'}",
+	})
+	got := map[string]string{}
+	for _, s := range f.Samples {
+		got[s.ID] = strings.ReplaceAll(s.spec.Image, dir, "DIR")
+		if s.grader != nil {
+			got[s.ID+"'s grader"] = strings.ReplaceAll(s.grader.Spec.Image, dir, "DIR")
+		}
+	}
+	if want := map[string]string{
+		"task": "docker-archive:DIR/i.tar", "of the task": "docker-archive:DIR/i.tar", "row": "oci:DIR/data/i:v1", "row's grader": "oci-archive:DIR/data/g.tar",
+		"folder": "docker-archive:DIR/f/i.tar", "spec": "oci:DIR/env/i",
+	}; !maps.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+	outside := filetest.Lay(t, map[string]string{"i.tar": "", "env.yaml": ""})
+	for name, files := range map[string]map[string]string{
+		"task":   {"task.yaml": "{name: t, command: [a], environment: {image: 'oci:" + outside + "'}, samples: [{id: a}]}"},
+		"typo":   {"task.yaml": "{name: t, typo: 1, command: [a], environment: {image: 'oci:" + outside + "'}, samples: [{id: a}]}"},
+		"sample": {"task.yaml": "{name: t, command: [a], samples: [{id: a, environment: {image: 'docker-archive:" + outside + "/i.tar:x'}}]}"},
+		"grader": {"task.yaml": "{name: t, command: [a], grader: {command: [b], environment: {image: 'docker-archive:" + outside + "/i.tar'}}, samples: [{id: a}]}"},
+		"spec":   {"task.yaml": "{name: t, command: [a], environment: {file: env.yaml}, samples: [{id: a}]}", "env.yaml": "type: docker\ndocker: {image: 'docker-archive:" + outside + "/i.tar'}"},
+	} {
+		dir := filetest.Lay(t, files)
+		_, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{AllowUnsafe: true})
+		if !errors.Is(err, fumehood.ErrFile) || !strings.Contains(err.Error(), "is outside the ") || !strings.Contains(err.Error(), "image") {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if _, err := Read(filepath.Join(dir, "task.yaml"), ReadOptions{AllowRead: []string{outside}}); name != "typo" && err != nil {
+			t.Errorf("%s, allowed: got %v", name, err)
+		}
 	}
 }
 

@@ -98,6 +98,26 @@ func (d *Defaults) contents(o origin) (all contents) {
 	return all
 }
 
+// images makes the paths of images that are files or folders absolute, before environments of other files are combined with
+// these. It records a problem of each path that may not be read.
+func (o origin) images(d *Defaults) {
+	resolve := func(key string, e *Environment) {
+		if e == nil {
+			return
+		}
+		image, err := o.gate.Image(e.Image, o.dir)
+		if err != nil {
+			o.bad(e.line, fmt.Errorf("%s: %w", key, err))
+			return
+		}
+		e.Image = image
+	}
+	resolve("environment.image", d.Environment)
+	if d.Grader != nil {
+		resolve("grader.environment.image", d.Grader.Environment)
+	}
+}
+
 // resolve combines each sample with the task's defaults, and checks it. It reports all problems.
 func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	f.Epochs = cmp.Or(f.Epochs, DefaultEpochs)
@@ -110,6 +130,7 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 	found := &problems{seen: map[string]bool{}}
 	own := origin{problems: found, source: source{file: f.File, dir: dir, gate: gate}, at: f.File}
 	envs := &environments{opts: opts, known: map[*Environment]*environment{}, trees: map[string]error{}}
+	own.images(&f.Defaults)
 	shared := f.contents(own)
 	for _, s := range f.Samples {
 		s.resolve(&f.Defaults, own, shared, envs)
@@ -131,6 +152,7 @@ func (f *File) checkFiles(dir string, gate hostpath.Gate, opts ReadOptions, d *s
 	envs := &environments{opts: opts, known: map[*Environment]*environment{}, trees: map[string]error{}}
 	check := func(of *Defaults, who origin, path string) {
 		of.contents(who)
+		who.images(of)
 		if of.Environment != nil && !d.Within(path+"environment") {
 			envs.of(of.Environment, who)
 		}
@@ -171,6 +193,7 @@ func (f *File) noteFiles(s *Sample) {
 func (s *Sample) resolve(defaults *Defaults, of origin, shared contents, envs *environments) {
 	me := origin{of.problems, s.source, s.at, s.ID}
 	mine := s.contents(me)
+	me.images(&s.Defaults)
 	s.resolveSteps(defaults, of, me, mine, shared)
 	s.content = task.Sample{ID: s.ID, Metadata: map[string]string{}, Files: map[string]task.Content{}, Setup: mine.setup}
 	maps.Copy(s.content.Metadata, defaults.Metadata)

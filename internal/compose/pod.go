@@ -102,7 +102,7 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	if source.Pull == PullAlways {
 		c.refuse(of(svc, "pull_policy"), notInPod)
 	}
-	if kind, _ := hostpath.OfImage(source.Image); source.Build == nil && kind != "" { // files under test could name any file of the user
+	if kind, _, _ := hostpath.OfImage(source.Image); source.Build == nil && kind != "" { // files under test could name any file of the user
 		c.refuse(of(svc, "image"), "it names a file of the host: load that with `fumehood image load`, and use the image's name")
 	}
 	if !slices.Contains(defaultRuntimes, svc.Runtime) {

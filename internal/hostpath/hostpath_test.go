@@ -92,6 +92,41 @@ func TestGate_Inside(t *testing.T) {
 	}
 }
 
+func TestGate_Image(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("paths of images may not have a colon")
+	}
+	dir := links(t, []string{"own/image.tar", "own/la/yout/index.json", "out/image.tar", "a:b/image.tar"}, map[string]string{
+		"own/link": "../out/image.tar", "own/dir": "../out",
+	})
+	g, err := NewGate("the folder", filepath.Join(dir, "own"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(dir, "own")
+	for ref, want := range map[string]string{ // what is empty is outside
+		"python:3.12": "python:3.12", "sha256:00": "sha256:00", "docker-daemon:x": "docker-daemon:x", "": "", "docker-archive:": "docker-archive:",
+		"docker-archive:image.tar": "docker-archive:" + own + "/image.tar", "oci-archive:./image.tar:a:b": "oci-archive:" + own + "/image.tar:a:b",
+		"oci:la/yout": "oci:" + own + "/la/yout", "oci:" + own + "/la/yout:tag": "oci:" + own + "/la/yout:tag", "oci:.": "oci:" + own,
+		"docker-archive:missing.tar": "docker-archive:" + own + "/missing.tar",
+	} {
+		if got, err := g.Image(ref, own); err != nil || got != want {
+			t.Errorf("%s: got %s, %v", ref, got, err)
+		}
+	}
+	for _, path := range []string{"../out/image.tar", "../out/missing.tar", filepath.Join(dir, "out/image.tar"), filepath.Join(dir, "out/missing.tar"), "link", "dir/image.tar", "dir/missing.tar", "/etc/shadow", ".."} {
+		for _, kind := range []string{DockerArchive, OCIArchive, OCILayout} {
+			_, err := g.Image(kind+":"+path+":tag", own)
+			if _, outside := err.(*outsideError); !outside { //nolint:errorlint // nothing else is in the message
+				t.Errorf("%s:%s: got %v", kind, path, err)
+			}
+		}
+	}
+	if _, err := g.Image("docker-archive:image.tar", filepath.Join(dir, "a:b")); err == nil || !strings.Contains(err.Error(), "colon") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestMachine_Unsafe(t *testing.T) {
 	linux := machine{goos: "linux", homes: []string{"/home/me"}, state: []string{"/home/me/.local/state/fumehood/docker"}, sockets: []string{"/srv/engine/socket"}, keys: []string{"/srv/me/config"}}
 	root := machine{goos: "linux", homes: []string{"/root"}}

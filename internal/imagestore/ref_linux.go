@@ -47,14 +47,13 @@ func parse(text string) (reference, error) {
 		r.source, r.id, r.full = byID, id, text
 		return r, nil
 	}
-	if kind, file := hostpath.OfImage(text); kind != "" {
-		r.source = source(kind)
-		r.path, r.tag, _ = strings.Cut(file, ":")
-		if r.path == "" {
+	if kind, file, tag := hostpath.OfImage(text); kind != "" {
+		r.source, r.tag = source(kind), tag
+		if file == "" {
 			return r, badRef(text, errors.New("path missing"))
 		}
 		var err error
-		r.path, err = filepath.Abs(r.path)
+		r.path, err = filepath.Abs(file)
 		return r, err
 	}
 	if name, ok := strings.CutPrefix(text, string(dockerDaemon)+":"); ok {

@@ -100,8 +100,8 @@ func (p *leasedImages) BuildImage(ctx context.Context, b provider.ImageBuild) (s
 
 // PullImage pulls an image.
 func (p *leasedImages) PullImage(ctx context.Context, ref string) (provider.Image, error) {
-	if !p.s.opts.Permit.image(ref) {
-		return provider.Image{}, unauthorized("start the server with another --allow-image", "the image %q is not allowed", ref)
+	if err := p.s.opts.Permit.checkImage(ref); err != nil {
+		return provider.Image{}, err
 	}
 	return p.images.PullImage(ctx, ref)
 }

@@ -18,7 +18,7 @@ type Permit struct {
 	Unsafe bool
 	// Kept permits sandboxes that outlive their lease, and access to all kept ones of this user.
 	Kept bool
-	// HostPaths are folders and files of this machine that clients may name, for mounts and project files.
+	// HostPaths are folders and files of this machine that clients may name, for mounts, project files and images.
 	HostPaths []string
 	// Images are patterns of images, as of path.Match. Empty permits every image.
 	Images []string
@@ -65,8 +65,8 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 		for _, more := range [][]string{c.Files, c.EnvFiles, c.AllowRead, {c.Dir, c.Dockerfile}} {
 			paths = append(paths, more...)
 		}
-	} else if !p.image(spec.Image) {
-		return unauthorized("start the server with another --allow-image", "the image %q is not allowed", spec.Image)
+	} else if err := p.checkImage(spec.Image); err != nil {
+		return err
 	}
 	return p.checkPaths(paths, own...)
 }
@@ -91,6 +91,16 @@ func (p *Permit) image(name string) bool {
 		ok, err := path.Match(pattern, name)
 		return ok && err == nil
 	})
+}
+
+// checkImage returns an error for an image that clients may not name. The path of one that is a file or folder is a path of
+// this machine.
+func (p *Permit) checkImage(name string) error {
+	if !p.image(name) {
+		return unauthorized("start the server with another --allow-image", "the image %q is not allowed", name)
+	}
+	_, path, _ := hostpath.OfImage(name)
+	return p.checkPaths([]string{path})
 }
 
 // checkBuild returns an error if a client may not build images.

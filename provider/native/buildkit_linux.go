@@ -78,7 +78,7 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	}
 	bases, pinned, caches := map[string]string{}, map[string]string{}, d.Caches
 	for _, ref := range d.Bases {
-		if kind, _ := hostpath.OfImage(ref); kind != "" {
+		if kind, _, _ := hostpath.OfImage(ref); kind != "" {
 			return "", noBuild("FROM " + ref)
 		}
 		img, err := b.p.store.Pull(ctx, ref, !prebuilt) // BuildKit fetches it once more, by its digest
