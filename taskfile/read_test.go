@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -334,6 +335,37 @@ func TestRead_rows(t *testing.T) {
 	}
 }
 
+// A row sets no field of an environment that checkData does not know, but those that are safe.
+func TestCheckData_fields(t *testing.T) {
+	safe := []string{"image", "workdir", "env", "service"} // see origin.images; a service is one of a project, which a row does not name
+	of := reflect.TypeFor[Environment]()
+	for i := range of.NumField() {
+		key := of.Field(i).Tag.Get("yaml")
+		if key == "" {
+			continue
+		}
+		var e Environment
+		switch v := reflect.ValueOf(&e).Elem().Field(i); v.Kind() {
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Int64:
+			v.SetInt(1)
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		case reflect.Map:
+			v.Set(reflect.ValueOf(map[string]string{"A": "b"}))
+		default:
+			t.Fatalf("%s: set it here", key)
+		}
+		for where, s := range map[string]*Sample{"": {Defaults: Defaults{Environment: &e}}, "grader.": {Defaults: Defaults{Grader: &Grader{Environment: &e}}}} {
+			err := s.checkData(&Defaults{})
+			if slices.Contains(safe, key) != (err == nil) || err != nil && !strings.Contains(err.Error(), where+"environment."+key) {
+				t.Errorf("%senvironment.%s: got %v", where, key, err)
+			}
+		}
+	}
+}
+
 func TestRead_rowEnvironment(t *testing.T) {
 	const rows = `{"id": "x", "command": ["cat"], "environment": {"image": "b", "env": {"B": "row"}}, "grader": {"command": ["x"], "environment": {"image": "c"}}}`
 	f, _, err := lay(t, map[string]string{
@@ -362,8 +394,8 @@ func TestRead_rowEnvironment(t *testing.T) {
 func TestRead_imageFiles(t *testing.T) {
 	row := `{"id": "row", "environment": {"image": "oci:i:v1"}, "grader": {"command": ["x"], "environment": {"image": "oci-archive:g.tar"}}}`
 	f, dir := mustLay(t, map[string]string{
-		"task.yaml":          "{name: t, command: [a], environment: {image: 'docker-archive:i.tar', user: nobody}, samples_from: data/rows.jsonl, sample_folders: f/*, samples: [{id: task}, {id: spec, environment: {file: env/env.yaml}}]}",
-		"data/rows.jsonl":    row + "\n" + `{"id": "of the task", "environment": {"env": {"A": "b"}}}`,
+		"task.yaml":            "{name: t, command: [a], environment: {image: 'docker-archive:i.tar', user: nobody}, samples_from: data/rows.jsonl, sample_folders: f/*, samples: [{id: task}, {id: spec, environment: {file: env/env.yaml}}]}",
+		"data/rows.jsonl":      row + "\n" + `{"id": "of the task", "environment": {"env": {"A": "b"}}}`,
 		"f/folder/sample.yaml": "{environment: {image: 'docker-archive:../i.tar'}}", "env/env.yaml": "type: docker\ndocker: {image: 'oci:i'}",
 	})
 	got := map[string]string{}
