@@ -51,7 +51,7 @@ func (r *reports) receive(image string) (all <-chan api.Progress, stop func()) {
 // registerImages adds the operation that prepares images, so that sandboxes start without pulls and builds.
 func (s *Server) registerImages() {
 	registerStream(s, op{http.MethodPost, "/v1/images", "prepare-images", "Pull or build the images of a sandbox, without starting it. Each line is a step, and the last one the end. The steps of a Compose project can have those of other requests between", "Images"}, typeLines, api.Progress{}, withLease(func(ctx context.Context, l *lease, in *imagesInput) (*huma.StreamResponse, error) {
-		if err := s.permitted(ctx, in.Provider, &in.Body); err != nil {
+		if err := s.permitted(ctx, l, in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
 		p, err := s.provider(ctx)
@@ -63,7 +63,7 @@ func (s *Server) registerImages() {
 			return nil, &fumehood.Error{Op: "prepare images", Class: fumehood.ErrUnsupported}
 		}
 		return follow(ctx, l.life, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
-			images, err := s.prepare(ctx, preparer, in.Body, send)
+			images, err := s.prepare(ctx, l, preparer, in.Body, send)
 			if err != nil {
 				send(api.Progress{Type: api.EventError, Error: new(api.ErrorOf(err))})
 				return
@@ -75,7 +75,7 @@ func (s *Server) registerImages() {
 
 // prepare prepares images, and sends the steps.
 func (s *Server) prepare(
-	ctx context.Context, p provider.Preparer, spec fumehood.Spec, send func(any),
+	ctx context.Context, l *lease, p provider.Preparer, spec fumehood.Spec, send func(any),
 ) (map[string]string, error) {
 	steps, stop := s.reports.receive(spec.Image)
 	var sending sync.WaitGroup
@@ -86,5 +86,5 @@ func (s *Server) prepare(
 			send(step)
 		}
 	})
-	return p.Prepare(ctx, spec, provider.PrepareOptions{})
+	return l.prepare(ctx, p, spec, provider.PrepareOptions{})
 }

@@ -42,8 +42,9 @@ type lease struct {
 	idled    []idled // the last ones that were removed
 	sessions map[string]*openSession
 	runs     map[string]*evaluation
-	opening  int            // sessions and evaluations that are being started
-	starting sync.WaitGroup // starts of what the lease owns
+	prepared map[string]bool // IDs of images that were prepared for it
+	opening  int             // sessions and evaluations that are being started
+	starting sync.WaitGroup  // starts of what the lease owns
 	answers
 }
 
@@ -52,7 +53,7 @@ var errLeaseEnded = &fumehood.Error{Op: "hold lease", Class: fumehood.ErrCancele
 func (s *Server) newLease() (*lease, error) {
 	l := &lease{
 		s: s, id: s.instance + "-" + random(16), removed: make(chan struct{}), answers: answers{calls: map[string]*call{}},
-		boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{},
+		boxes: map[string]*held{}, sessions: map[string]*openSession{}, runs: map[string]*evaluation{}, prepared: map[string]bool{},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

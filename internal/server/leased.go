@@ -61,7 +61,7 @@ func (p *leasedProvider) check(spec *fumehood.Spec) error {
 	if spec.Limits.Memory == fumehood.DefaultMemory { // environments and tasks have set the default already
 		spec.Limits.Memory = 0
 	}
-	return p.s.opts.Permit.check(spec, p.s.opts.Limits, own...)
+	return p.l.check(spec, own...)
 }
 
 // Close does nothing: the provider is the server's.
@@ -87,7 +87,7 @@ func (p *leasedImages) Prepare(ctx context.Context, spec fumehood.Spec, opts pro
 	if err := p.check(&spec); err != nil {
 		return nil, err
 	}
-	return p.images.Prepare(ctx, spec, opts)
+	return p.l.prepare(ctx, p.images, spec, opts)
 }
 
 // BuildImage builds an image.

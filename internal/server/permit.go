@@ -1,12 +1,16 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"path"
 	"slices"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Permit is what clients may request beyond sandboxes that reach nothing outside. The zero value permits nothing more.
@@ -22,6 +26,31 @@ type Permit struct {
 	HostPaths []string
 	// Images are patterns of images, as of path.Match. Empty permits every image.
 	Images []string
+}
+
+// check returns an error for a spec that the lease's client may not start. See Permit.check. The images that it runs by ID must
+// have been prepared for the lease, so that each was permitted by its name.
+func (l *lease) check(spec *fumehood.Spec, own ...string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for service, id := range spec.Images {
+		if !l.prepared[id] {
+			why := fmt.Sprintf("the image %q of the service %q was not prepared for this lease: prepare it by POST /v1/images", id, service)
+			return newAnswer(http.StatusGone, api.CodeStale, "check request", why)
+		}
+	}
+	return l.s.opts.Permit.check(spec, l.s.opts.Limits, own...)
+}
+
+// prepare prepares the images of a spec that the lease's client may start, and remembers their IDs.
+func (l *lease) prepare(ctx context.Context, p provider.Preparer, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
+	ids, err := p.Prepare(ctx, spec, opts)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range ids {
+		l.prepared[id] = true
+	}
+	return ids, err
 }
 
 // check returns an error for a spec that a client may not start. It lowers a default limit to the server's own. Own are

@@ -281,8 +281,8 @@ type imagesInput struct {
 	Body     fumehood.Spec
 }
 
-// permitted returns an error for a sandbox that clients may not request.
-func (s *Server) permitted(ctx context.Context, provider string, spec *fumehood.Spec) error {
+// permitted returns an error for a sandbox that the lease's client may not request.
+func (s *Server) permitted(ctx context.Context, l *lease, provider string, spec *fumehood.Spec) error {
 	if provider != "" {
 		p, err := s.provider(ctx)
 		if err != nil {
@@ -295,7 +295,7 @@ func (s *Server) permitted(ctx context.Context, provider string, spec *fumehood.
 	if spec.Binary != "" || spec.ConfigFile != "" {
 		return bad("binary and config_file are for programs on the server's machine")
 	}
-	return s.opts.Permit.check(spec, s.opts.Limits)
+	return l.check(spec)
 }
 
 type sandboxes struct {
@@ -305,7 +305,7 @@ type sandboxes struct {
 func (s *Server) registerSandboxes() {
 	const one = "/v1/sandboxes/{sandbox}"
 	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, in *createInput) (*output[*api.Sandbox], error) {
-		if err := s.permitted(ctx, in.Provider, &in.Body); err != nil {
+		if err := s.permitted(ctx, l, in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
 		idle, err := s.idleTime(api.Duration(in.Idle), in.Body.Keep)

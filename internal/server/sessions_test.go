@@ -247,7 +247,7 @@ func TestSession_memory(t *testing.T) {
 	t.Parallel()
 	dir := project(t, map[string]string{"a": ""})
 	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}, Limits: Limits{Memory: 1 << 30}})
-	p := &leasedProvider{s: c.Server}
+	p := &leasedProvider{s: c.Server, l: &lease{s: c.Server}}
 	for memory, want := range map[int64]int64{0: 1 << 30, 1 << 20: 1 << 20, fumehood.DefaultMemory: 1 << 30} {
 		spec := fumehood.Spec{Limits: fumehood.Limits{Memory: memory}}
 		if err := p.check(&spec); err != nil || spec.Limits.Memory != want {

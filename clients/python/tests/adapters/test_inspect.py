@@ -30,6 +30,7 @@ from inspect_ai.util import (
 from inspect_ai.util._sandbox.limits import override_max_exec_output_size, override_max_read_file_size
 
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
+from fumehood.inspect._clients import this_loop
 from tests.adapters.evals import BACKENDS, COMPOSE, FOLDER, HOWTO, PLAIN, containers, evaluate, started
 from tests.real import BOMB, IMAGE, PROVIDER, wait_for
 
@@ -236,6 +237,19 @@ async def test_cli_cleanup(anyio_backend: str) -> None:
     assert len(containers()) == 1
     await provider.cli_cleanup(None)
     assert containers() == []
+
+
+@pytest.mark.anyio
+async def test_images_of_lost_lease(anyio_backend: str) -> None:
+    """Images that were not prepared for the client's lease, since it has a new one, are prepared again."""
+    config = ComposeConfig.model_validate({"services": {"default": {"image": IMAGE, "command": "sleep infinity"}}})
+    async with started(config) as e:
+        images = this_loop().images
+        images.update(dict.fromkeys(images, {"default": f"sha256:{'0' * 64}"}))
+        again = await FumehoodSandboxEnvironment.sample_init("again", config, {})
+        assert (await again["default"].exec(["echo", "again"])).stdout == "again\n"
+        await FumehoodSandboxEnvironment.sample_cleanup("again", config, again, interrupted=False)
+        assert (await e["default"].exec(["true"])).success
 
 
 @pytest.mark.anyio

@@ -159,10 +159,14 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     ) -> dict[str, SandboxEnvironment]:
         """Start a sample's sandbox and return its services, the default one first."""
         made = plan(config, metadata, sandbox_prebuilt())
-        images = this_loop().images.get(made.key)
+        images, client, labels = this_loop().images, client_for(made), {LABEL: task_name[:60]}
         try:
             with available():
-                sandbox = await client_for(made).start(**made.start(images, {LABEL: task_name[:60]}))
+                try:
+                    sandbox = await client.start(**made.start(images.get(made.key), labels))
+                except StaleError:  # the lease that they were prepared for is gone
+                    images[made.key] = await client.prepare(made.image, compose=made.compose)
+                    sandbox = await client.start(**made.start(images[made.key], labels))
         except FumehoodError as e:
             raise RuntimeError(f"fumehood: {explain(e)}") from e
         services = [sandbox.service(each.name) for each in sandbox.info.services]
