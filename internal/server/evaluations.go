@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -135,7 +136,11 @@ func (e *evaluation) event(ctx context.Context, n int) json.RawMessage {
 // evaluate starts an evaluation for a lease.
 func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, error) {
 	paths := append(slices.Clone(o.AllowRead), o.Task, o.Runs, o.Resume)
-	switch err := s.opts.Permit.checkPaths(paths); {
+	err := s.opts.Permit.checkPaths(paths)
+	if info, serr := os.Stat(o.Task); err == nil && (serr != nil || !info.IsDir()) { // a task may read everything in its file's folder
+		err = s.opts.Permit.checkPaths([]string{filepath.Dir(o.Task)})
+	}
+	switch {
 	case err != nil:
 		return nil, err
 	case o.AllowUnsafe && !s.opts.Permit.Unsafe:

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
@@ -243,7 +244,32 @@ type writeInput struct {
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
 }
 
-func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInput) (*struct{}, error) {
+// spool is a file that holds an upload without a length. Its bytes are counted until it is closed.
+type spool struct {
+	*os.File
+	all  *semaphore.Weighted
+	size int64
+}
+
+// Write fails if all uploads together have too many bytes.
+func (f *spool) Write(p []byte) (int, error) {
+	if !f.all.TryAcquire(int64(len(p))) {
+		return 0, &fumehood.Error{
+			Op: opRead, Class: fumehood.ErrLimit, Err: errors.New("the uploads without a length that are being received have too many bytes"),
+			Hint: "send a Content-Length, or try again",
+		}
+	}
+	f.size += int64(len(p))
+	return f.File.Write(p)
+}
+
+// Close removes the file.
+func (f *spool) Close() error {
+	f.all.Release(f.size)
+	return errors.Join(f.File.Close(), os.Remove(f.Name()))
+}
+
+func writeFile(ctx context.Context, l *lease, svc fumehood.Service, i *writeInput) (*struct{}, error) {
 	opts := fumehood.WriteOptions{Mode: api.Mode(i.Mode), Owner: i.Owner, Atomic: i.Atomic}
 	content := requestOf(ctx)
 	if content.size >= 0 {
@@ -253,10 +279,10 @@ func writeFile(ctx context.Context, _ *lease, svc fumehood.Service, i *writeInpu
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(file.Name())
-	defer file.Close()
-	size, err := io.Copy(file, content.body)
-	if disk := (*os.PathError)(nil); err != nil && !errors.As(err, &disk) {
+	held := &spool{File: file, all: l.s.spooled}
+	defer held.Close()
+	size, err := io.Copy(struct{ io.Writer }{held}, content.body) // not by the file's own ReadFrom
+	if disk := (*os.PathError)(nil); err != nil && !errors.As(err, &disk) && !errors.Is(err, fumehood.ErrLimit) {
 		return nil, sent(bad("read the content: %w", err))
 	}
 	if err == nil {

@@ -24,6 +24,8 @@ const (
 	// smallBody bytes are not counted.
 	maxBodies = 1 << 30
 	smallBody = 64 << 10
+	// maxSpool is how many bytes the files may have together that hold uploads without a length.
+	maxSpool = 16 << 30
 )
 
 // request is what handlers know of a request beside its input.

@@ -40,6 +40,7 @@ func TestGuard(t *testing.T) {
 		"DNS rebinding":      {421, with("Host", "evil.example")},
 		"a port of it":       {421, with("Host", "evil.example:80")},
 		"a name with it":     {421, with("Host", "localhost.evil.example")},
+		"a name as a port":   {421, with("Host", "localhost:8420.evil.example")},
 		"a web page":         {403, with("Origin", "https://evil.example")},
 		"a page of null":     {403, with("Origin", "null")},
 		"a request of a tag": {403, with("Sec-Fetch-Site", "cross-site")},
@@ -100,6 +101,21 @@ func TestGuard(t *testing.T) {
 		t.Errorf("the log is\n%s", log.String())
 	}
 	c.opts.Token = "" // for serve's end
+}
+
+func TestLoopback(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "LocalHost": true, "localhost:1": true, "localhost:65535": true, "127.0.0.1": true, "127.0.0.1:80": true, "[::1]": true, "[::1]:80": true,
+		"": false, "evil.example": false, "localhost.": false, "localhost.evil.example": false, "evil.localhost": false, "xlocalhost": false, "localhost\n": false, "\nlocalhost": false,
+		"localhost:": false, "localhost:80.evil.example": false, "localhost:80:80": false, "localhost:-1": false, "localhost:+1": false, "localhost:١": false, "localhost:123456": false,
+		"localhost:http": false, "localhost:80/": false, "localhost@evil.example": false, "user@localhost": false, "localhost%2e": false, "localhoſt": false, "[localhost]": false, "[127.0.0.1]": false,
+		"127.0.0.1.evil.example": false, "127.0.0.1:80.evil.example": false, "127.0.0.2": false, "127.1": false, "127x0x0x1": false, "0.0.0.0": false,
+		"::1": false, "[::1": false, "::1]": false, "[[::1]]": false, "[::1]x": false, "[::1].evil.example": false, "[::1]:80.evil.example": false, "[::1%25lo]": false, "[::ffff:127.0.0.1]": false,
+	} {
+		if got := isLoopback(host); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
 }
 
 // logged is a log that can be read while it is written.
@@ -281,6 +297,10 @@ func TestPermit(t *testing.T) {
 		"a project's file":     {Permit{Egress: true}, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{"/etc/passwd"}}}, "--allow-host-path"},
 		"a project's folder":   {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", Dir: outside}}, outside},
 		"a Dockerfile":         {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: outside + "/Dockerfile"}}, outside},
+		"only its file":        {Permit{Egress: true, HostPaths: []string{inside + "/c.yaml"}}, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{inside + "/c.yaml"}}}, `"` + inside + `"`},
+		"only its Dockerfile":  {Permit{Egress: true, HostPaths: []string{inside + "/Dockerfile"}}, fumehood.Spec{Compose: &fumehood.Compose{Dockerfile: inside + "/Dockerfile"}}, `"` + inside + `"`},
+		"its file and folder":  {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{inside + "/c.yaml"}}}, ""},
+		"a file and content":   {Permit{Egress: true, HostPaths: []string{inside + "/e"}}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", EnvFiles: []string{inside + "/e"}}}, ""},
 		"variable files":       {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", EnvFiles: []string{outside + "/e"}}}, outside},
 		"more to read":         {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", AllowRead: []string{outside}}}, outside},
 		"host variables":       {Permit{Egress: true, HostPaths: paths}, fumehood.Spec{Compose: &fumehood.Compose{Content: "x", HostEnv: []string{"TOKEN"}}}, "variables of the server"},
@@ -327,6 +347,48 @@ func TestLimits_bodies(t *testing.T) {
 	hold()
 	all.Wait()
 	c.ok("POST", box+"/run", api.Cmd{Args: []api.Text{"true"}, Stdin: make([]byte, 2<<20)}, nil)
+}
+
+// Uploads without a length are held in files, which have a limit together. Others are not held.
+func TestLimits_uploads(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{spool: 2 << 20, Limits: Limits{Upload: 2 << 20}})
+	box := c.box()
+	chunked := func(r io.Reader) io.Reader { return io.MultiReader(r) }
+	put := func(name string, body any) (int, []byte) { return c.answer("PUT", box+"/file?path="+name, body) }
+	content, feed := io.Pipe()
+	var first sync.WaitGroup
+	first.Go(func() {
+		if status, text := put("first", chunked(content)); status != http.StatusNoContent {
+			t.Errorf("the first: got %d %s", status, text)
+		}
+	})
+	if _, err := feed.Write(make([]byte, 3<<19)); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the first upload is held", func() bool {
+		free := c.spooled.TryAcquire(1 << 20)
+		if free {
+			c.spooled.Release(1 << 20)
+		}
+		return !free
+	})
+	if status, text := put("second", chunked(bytes.NewReader(make([]byte, 5<<17)))); status != http.StatusTooManyRequests || !strings.Contains(string(text), "Content-Length") {
+		t.Errorf("the second: got %d %s", status, text)
+	}
+	if status, text := put("known", make([]byte, 1<<20)); status != http.StatusNoContent {
+		t.Errorf("one with a length: got %d %s", status, text)
+	}
+	if err := feed.Close(); err != nil {
+		t.Error(err)
+	}
+	first.Wait()
+	if status, text := put("second", chunked(bytes.NewReader(make([]byte, 5<<17)))); status != http.StatusNoContent {
+		t.Errorf("after the first: got %d %s", status, text)
+	}
+	if !c.spooled.TryAcquire(2 << 20) {
+		t.Error("bytes of uploads that ended are counted")
+	}
 }
 
 func TestLimits(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"path/filepath"
 	"slices"
 
 	"github.com/fumehood/fumehood"
@@ -91,13 +92,26 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 		if err := p.checkProject(c); err != nil {
 			return err
 		}
-		for _, more := range [][]string{c.Files, c.EnvFiles, c.AllowRead, {c.Dir, c.Dockerfile}} {
+		for _, more := range [][]string{c.Files, c.EnvFiles, c.AllowRead, {folderOf(c), c.Dockerfile}} {
 			paths = append(paths, more...)
 		}
 	} else if err := p.checkImage(spec.Image); err != nil {
 		return err
 	}
 	return p.checkPaths(paths, own...)
+}
+
+// folderOf returns the folder of a project, in which it may read and mount everything. It is empty if there is none.
+func folderOf(c *fumehood.Compose) string {
+	switch {
+	case c.Dir != "" || c.Content != "":
+		return c.Dir
+	case c.Dockerfile != "":
+		return filepath.Dir(c.Dockerfile)
+	case len(c.Files) > 0:
+		return filepath.Dir(c.Files[0])
+	}
+	return ""
 }
 
 func (p *Permit) checkProject(c *fumehood.Compose) error {

@@ -18,7 +18,7 @@ import (
 
 // Why a field needs no check of its own.
 const (
-	inside   = "has an effect inside the sandbox only"
+	insideOnly = "has an effect inside the sandbox only"
 	ofClient = "is about the client's own: its command, its answer, its workspace"
 	number   = "is a number or a time that the schema or the library bounds"
 	nested   = "is a structure whose fields are in this table"
@@ -28,10 +28,10 @@ const (
 // one check.
 var gates = map[string]map[string]string{
 	"Spec": {
-		"allow_unsafe": "Permit.check", "binary": "Server.permitted", "compose": nested, "config_file": "Server.permitted", "dir": inside, "env": inside,
+		"allow_unsafe": "Permit.check", "binary": "Server.permitted", "compose": nested, "config_file": "Server.permitted", "dir": insideOnly, "env": insideOnly,
 		"image": "Permit.checkImage", "images": "lease.check: each was permitted by the name of its image", "keep": "Permit.check", "labels": ofClient, "limits": nested, "mounts": nested,
 		"name": ofClient, "network": nested, "ports": "Spec.Validate: they need a network, see network", "runtime": "Permit.check", "seccomp": "Permit.check",
-		"shm_size": "Spec.Validate: it counts toward the memory limit", "tmpfs": "Spec.Validate: they count toward the memory limit", "ttl_ms": "Permit.check", "user": inside,
+		"shm_size": "Spec.Validate: it counts toward the memory limit", "tmpfs": "Spec.Validate: they count toward the memory limit", "ttl_ms": "Permit.check", "user": insideOnly,
 	},
 	"Compose": {
 		"allow_read": "Permit.checkPaths", "allow_unsafe": "Permit.checkProject", "build_timeout_ms": number, "content": "Permit.checkProject",
@@ -40,43 +40,43 @@ var gates = map[string]map[string]string{
 		"profiles": "chooses services of checked files", "pull_timeout_ms": number, "ready_timeout_ms": number, "service": "chooses a service of checked files",
 	},
 	"Limits":  {"cpus": number, "disk": number, "memory": "Permit.check", "pids": "Permit.check"},
-	"Mount":   {"container": inside, "host": "Permit.checkPaths, for a session with its own workspace", "writable": inside + ": what is allowed may be written"},
+	"Mount":   {"container": insideOnly, "host": "Permit.checkPaths, for a session with its own workspace", "writable": insideOnly + ": what is allowed may be written"},
 	"Network": {"allow": "Permit.check", "mode": "Permit.check"},
 	"Port":    {"address": "Spec.Validate and SpawnOptions.Options: the loopback", "container": number, "host": number, "protocol": number},
 	"SessionOptions": {
 		"allow_read": "Server.environment", "allow_unsafe": "Server.environment", "asset_dir": "Server.environment", "assets": nested, "environment": "Server.environment; its sandboxes start through leasedProvider",
-		"file": "Server.environment", "hgid": inside, "huid": inside, "inputs": nested, "kind": ofClient, "limits": nested, "snapshot": "Server.environment", "workspace": "Server.environment",
+		"file": "Server.environment", "hgid": insideOnly, "huid": insideOnly, "inputs": nested, "kind": ofClient, "limits": nested, "snapshot": "Server.environment", "workspace": "Server.environment",
 	},
-	"Asset":           {"path": "package session: no link leads out of asset_dir", "save_path": inside},
+	"Asset":           {"path": "package session: no link leads out of asset_dir", "save_path": insideOnly},
 	"Input":           {"content": ofClient, "mode": number, "path": "package workspace: it is in the workspace"},
 	"WorkspaceLimits": {"bytes": ofClient, "entries": ofClient, "stored": ofClient},
 	"SpawnOptions": {
-		"disable_setup": inside, "env": inside, "image": "leasedProvider: it is the image of a Spec", "mounts": "Server.spawn, and leasedProvider", "ports": "leasedProvider: they are those of a Spec",
-		"setup": inside, "user": inside,
+		"disable_setup": insideOnly, "env": insideOnly, "image": "leasedProvider: it is the image of a Spec", "mounts": "Server.spawn, and leasedProvider", "ports": "leasedProvider: they are those of a Spec",
+		"setup": insideOnly, "user": insideOnly,
 	},
 	"Execute": {
-		"command": inside, "cpu_time_ms": number, "entry": inside, "env": inside, "stderr_cap": "checkCaps", "stdin": ofClient, "stdout_cap": "checkCaps", "timeout_ms": number,
+		"command": insideOnly, "cpu_time_ms": number, "entry": insideOnly, "env": insideOnly, "stderr_cap": "checkCaps", "stdin": ofClient, "stdout_cap": "checkCaps", "timeout_ms": number,
 	},
 	"EvaluationOptions": {
 		"allow_read": "Server.evaluate", "allow_unsafe": "Server.evaluate", "epochs": number, "fail_fast": ofClient, "limit": number, "max_sandboxes": "Server.create: the server's limit holds too",
 		"max_starting": "Server.create: the server's limit holds too", "resume": "Server.evaluate", "retries": number, "runs": "Server.evaluate", "samples": ofClient, "task": "Server.evaluate, with its folder",
 	},
 	"Cmd": {
-		"args": inside, "cols": number, "cpu_time_ms": number, "detach": "ends with the sandbox", "dir": inside, "env": inside, "events": ofClient, "grace_ms": number, "kill_rest": inside,
-		"rlimits": nested, "rows": number, "stderr_cap": "checkCaps", "stdin": ofClient, "stdin_pipe": ofClient, "stdout_cap": "checkCaps", "term": inside, "timeout_ms": number, "tty": inside,
-		"user": inside, "via_engine": inside,
+		"args": insideOnly, "cols": number, "cpu_time_ms": number, "detach": "ends with the sandbox", "dir": insideOnly, "env": insideOnly, "events": ofClient, "grace_ms": number, "kill_rest": insideOnly,
+		"rlimits": nested, "rows": number, "stderr_cap": "checkCaps", "stdin": ofClient, "stdin_pipe": ofClient, "stdout_cap": "checkCaps", "term": insideOnly, "timeout_ms": number, "tty": insideOnly,
+		"user": insideOnly, "via_engine": insideOnly,
 	},
 	"Rlimits":                {"cpu": number, "file_size": number, "open_files": number, "processes": number},
 	"Text":                   {"base64": ofClient},
 	"Globs":                  {"globs": "package session: files of the workspace"},
 	"Value":                  {"value": ofClient},
-	"Change-modeRequest":     {"mode": number, "path": inside},
-	"Make-directoryRequest":  {"mode": number, "owner": inside, "parents": inside, "path": inside},
-	"Remove-fileRequest":     {"path": inside, "recursive": inside},
-	"Rename-fileRequest":     {"path": inside, "to": inside},
+	"Change-modeRequest":     {"mode": number, "path": insideOnly},
+	"Make-directoryRequest":  {"mode": number, "owner": insideOnly, "parents": insideOnly, "path": insideOnly},
+	"Remove-fileRequest":     {"path": insideOnly, "recursive": insideOnly},
+	"Rename-fileRequest":     {"path": insideOnly, "to": insideOnly},
 	"Renew-sandboxRequest":   {"ttl_ms": "on kept sandboxes only, which Permit.Kept permits"},
 	"Resize-terminalRequest": {"cols": number, "rows": number},
-	"Signal-commandRequest":  {"signal": inside},
+	"Signal-commandRequest":  {"signal": insideOnly},
 }
 
 // A field of a request that is new needs a decision who may set it.

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -47,9 +48,10 @@ type Options struct {
 	Logger      *slog.Logger
 	AccessLevel slog.Level
 
-	// Smaller in tests; 0 means grace, silence, maxHeld and maxBodies.
+	// Smaller in tests; 0 means grace, silence, maxHeld, maxBodies and maxSpool.
 	grace, silence time.Duration
 	held, bodies   int64
+	spool          int64
 	sessions       string // folder of sessions; empty means the default
 }
 
@@ -91,6 +93,7 @@ type Server struct {
 	commands  atomic.Int64     // running
 	reports   reports
 	bodies    *semaphore.Weighted // bytes of large bodies
+	spooled   *semaphore.Weighted // bytes of uploads in files of this machine
 	metrics   metrics
 }
 
@@ -102,9 +105,11 @@ func New(ctx context.Context, opts Options) *Server {
 	opts.Limits = opts.Limits.withDefaults()
 	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
 	opts.held, opts.bodies = cmp.Or(opts.held, maxHeld), max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
+	opts.spool = max(cmp.Or(opts.spool, maxSpool), opts.Limits.Upload)
 	s := &Server{
 		opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{},
 		reports: reports{all: map[chan api.Progress]string{}}, bodies: semaphore.NewWeighted(opts.bodies),
+		spooled: semaphore.NewWeighted(opts.spool),
 	}
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.life, s.stop = life, func() { stop(errLeaseEnded) }
@@ -222,14 +227,8 @@ func (s *Server) open() (any, error) {
 	return p, err
 }
 
-// isLoopback reports whether the value of a header Host is a name of the loopback, with any port.
-func isLoopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	switch strings.Trim(strings.ToLower(host), "[]") {
-	case "localhost", "127.0.0.1", "::1":
-		return true
-	}
-	return false
-}
+// loopback matches names of the loopback in lower case, with any port or without one.
+var loopback = regexp.MustCompile(`^(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?$`)
+
+// isLoopback reports whether the value of a header Host is a name of the loopback.
+func isLoopback(host string) bool { return loopback.MatchString(strings.ToLower(host)) }

@@ -234,6 +234,10 @@ func TestSession_permit(t *testing.T) {
 	}
 	c.fails(403, fumehood.CodePermission, "POST", "/v1/evaluations", api.EvaluationOptions{Task: secret, Runs: allowed})
 	c.fails(403, fumehood.CodePermission, "POST", "/v1/evaluations", api.EvaluationOptions{Task: allowed, Runs: secret})
+	// A task reads what lies beside its file.
+	file := filepath.Join(allowed, "task.yaml")
+	only := serve(t, Options{Permit: Permit{HostPaths: []string{file, secret}}})
+	only.fails(403, fumehood.CodePermission, "POST", "/v1/evaluations", api.EvaluationOptions{Task: file, Runs: secret})
 	c.open(api.SessionOptions{Workspace: allowed, File: filepath.Join(allowed, "env.yaml")})
 	// A session belongs to its lease.
 	s := c.open(api.SessionOptions{Workspace: allowed})
