@@ -39,6 +39,10 @@ type Compose struct {
 	// Egress is EgressInternet or empty. If empty, the project's networks are internal, unless the project sets
 	// x-fumehood: {egress: internet}.
 	Egress string `json:"egress,omitempty"`
+	// Offline makes it an ErrConfig if a service could reach something outside the project's networks, whatever its files set:
+	// by egress, the Engine's own network, an existing network or that of another container. It excludes Egress and
+	// AllowUnsafe. Images are pulled and built, and ports published on the loopback address, as without it.
+	Offline bool `json:"offline,omitempty"`
 	// AllowUnsafe allows, and logs, settings that break isolation: privileged services, the host's namespaces and
 	// devices, mounts of the Docker socket and of other unsafe paths.
 	AllowUnsafe bool `json:"allow_unsafe,omitempty"`
@@ -100,6 +104,9 @@ func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	}
 	if c.Egress != "" && c.Egress != EgressInternet {
 		return bad("unknown egress %q: only %q is supported", c.Egress, EgressInternet)
+	}
+	if c.Offline && (c.Egress != "" || c.AllowUnsafe) {
+		return bad("Offline excludes Egress and AllowUnsafe: with them a service could reach what is outside")
 	}
 	for k, v := range c.Env {
 		if err := checkEnvText(k, v); err != nil {

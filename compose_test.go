@@ -4,8 +4,20 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 )
+
+func TestCompose_offline(t *testing.T) {
+	for want, c := range map[string]Compose{
+		"": {Content: "x", Offline: true}, "Offline excludes Egress": {Content: "x", Offline: true, Egress: EgressInternet}, "and AllowUnsafe": {Content: "x", Offline: true, AllowUnsafe: true},
+	} {
+		err := (&Spec{Compose: &c}).Validate()
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+}
 
 func TestComposeOf(t *testing.T) {
 	type service struct {

@@ -19,7 +19,8 @@ import (
 // checking collects settings that a sandbox cannot honor, or that break its isolation. It is pure.
 type checking struct {
 	*Project
-	allow bool // record settings that break the isolation as notes instead of rejecting them
+	allow   bool // record settings that break the isolation as notes instead of rejecting them
+	offline bool // reject services that reach something outside the project's networks
 
 	errs     []refusal
 	unsafely bool            // some of errs could be allowed as unsafe
@@ -216,6 +217,8 @@ func (c *checking) service(svc *types.ServiceConfig) {
 	c.logging(svc)
 	if c.internalFor(svc) {
 		c.onInternal(svc)
+	} else if c.offline && c.lender(*svc).NetworkMode != fumehood.NetworkNone {
+		c.outward(svc)
 	}
 	if m := svc.NetworkMode; m == "bridge" || m == "default" {
 		c.notes = append(c.notes, Change{
@@ -227,15 +230,8 @@ func (c *checking) service(svc *types.ServiceConfig) {
 // internalFor reports whether a service uses only internal networks, its own or those of the service whose network it
 // shares.
 func (c *checking) internalFor(svc *types.ServiceConfig) bool {
-	for range c.order { // Compose rejects cycles of sharing services
-		other, ok := strings.CutPrefix(svc.NetworkMode, types.ServicePrefix)
-		if !ok {
-			break
-		}
-		lender := c.as.Services[other]
-		svc = &lender
-	}
-	return c.onlyInternal(svc)
+	lender := c.lender(*svc)
+	return c.onlyInternal(&lender)
 }
 
 // onlyInternal reports whether a service has networks and all of them are internal.
@@ -246,6 +242,19 @@ func (p *Project) onlyInternal(svc *types.ServiceConfig) bool {
 		}
 	}
 	return len(svc.Networks) > 0
+}
+
+// outward rejects the network of a service that must be offline. It names the key that gives the service a way out.
+func (c *checking) outward(svc *types.ServiceConfig) {
+	const why = "the project must be offline, and with it the service %s reaches what is outside"
+	switch lender := c.lender(*svc); {
+	case lender.NetworkMode != "":
+		c.refuse(of(svc, "network_mode"), "%s: "+why, svc.NetworkMode, svc.Name)
+	case !c.internal && c.settings.egress != "":
+		c.refuse([]string{settingsKey, "egress"}, "%s: "+why, c.settings.egress, svc.Name)
+	default:
+		c.refuse(of(svc, "networks"), "%s: "+why, strings.Join(slices.Sorted(maps.Keys(lender.Networks)), ", "), svc.Name)
+	}
 }
 
 // onInternal rejects settings that let a service on internal networks reach the host's end of them. The host's bridge

@@ -25,7 +25,7 @@ func (p *Project) settle(src fumehood.Compose, refused []refusal) error {
 	if p.as.Configs == nil {
 		p.as.Configs = types.Configs{}
 	}
-	c := &checking{Project: p, allow: src.AllowUnsafe, taken: map[string]bool{}, errs: refused}
+	c := &checking{Project: p, allow: src.AllowUnsafe, offline: src.Offline, taken: map[string]bool{}, errs: refused}
 	p.settings = c.parseSettings()
 	p.internal = p.settings.egress == "" && src.Egress == ""
 	p.nameServices()

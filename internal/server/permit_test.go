@@ -19,9 +19,9 @@ import (
 // Why a field needs no check of its own.
 const (
 	insideOnly = "has an effect inside the sandbox only"
-	ofClient = "is about the client's own: its command, its answer, its workspace"
-	number   = "is a number or a time that the schema or the library bounds"
-	nested   = "is a structure whose fields are in this table"
+	ofClient   = "is about the client's own: its command, its answer, its workspace"
+	number     = "is a number or a time that the schema or the library bounds"
+	nested     = "is a structure whose fields are in this table"
 )
 
 // gates has each field of each structure in a request, and what checks that a client may set it. Two fields with one meaning have
@@ -36,7 +36,7 @@ var gates = map[string]map[string]string{
 	"Compose": {
 		"allow_read": "Permit.checkPaths", "allow_unsafe": "Permit.checkProject", "build_timeout_ms": number, "content": "Permit.checkProject",
 		"dir": "Permit.checkPaths", "dockerfile": "Permit.checkPaths, with its folder unless dir is set", "egress": "Permit.checkProject", "env": "is for interpolation: the project's files are checked after it",
-		"env_files": "Permit.checkPaths", "files": "Permit.checkPaths, with the first one's folder unless dir is set", "host_env": "Permit.checkProject", "prebuilt": ofClient,
+		"env_files": "Permit.checkPaths", "files": "Permit.checkPaths, with the first one's folder unless dir is set", "host_env": "Permit.checkProject", "offline": "takes away", "prebuilt": ofClient,
 		"profiles": "chooses services of checked files", "pull_timeout_ms": number, "ready_timeout_ms": number, "service": "chooses a service of checked files",
 	},
 	"Limits":  {"cpus": number, "disk": number, "memory": "Permit.check", "pids": "Permit.check"},

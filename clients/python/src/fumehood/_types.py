@@ -400,6 +400,7 @@ class Compose(Data):
     env: Mapping[str, str] = field(default_factory=dict)
     service: str = ""
     egress: str = ""  # "internet" gives its networks access
+    offline: bool = False  # rejects the project if a service could reach something outside its networks
     allow_read: Sequence[str] = ()  # paths outside its folder that it may read, and mount read-only
     allow_unsafe: bool = False  # allows, and logs, what breaks the isolation
     prebuilt: bool = False

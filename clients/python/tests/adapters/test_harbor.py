@@ -490,17 +490,6 @@ def test_network_refused(tmp_path: Path) -> None:
         phase_network_policies=[phases[0], NO_NETWORK],
     )
     refused(tmp_path, "remove this option", network_policy=NO_NETWORK, allow_unsafe=True)
-    for text, key in [
-        ("services: {main: {network_mode: bridge}}", "services.main.network_mode"),
-        ("services: {main: {network_mode: '${MODE}'}}", "services.main.network_mode"),
-        ("services: {main: {}}\nx-fumehood: {egress: internet}", "x-fumehood.egress"),
-        ("include: [other.yaml]\nservices: {main: {}}", "include"),
-        ("services: {main: {extends: {file: other.yaml, service: main}}}", "services.main.extends"),
-        ("services: [", "cannot be checked"),
-        ("services: {main: {network_mode: !reset null}}", "cannot be checked"),
-    ]:
-        files = {"Dockerfile": DOCKERFILE, "docker-compose.yaml": text}
-        refused(tmp_path, re.escape(key), files=files, network_policy=NO_NETWORK)
     files, _, _ = KINDS["dockerfile"]
     task = make_task(tmp_path / "task", files, 'network_mode = "allowlist"\nallowed_hosts = ["example.org"]')
     with pytest.raises(ValueError, match="network_mode='allowlist' is not supported by fumehood"):
@@ -547,6 +536,25 @@ def test_mounts(tmp_path: Path) -> None:
     refused(tmp_path, "a writable path of this machine is not safe", mounts=[mount])
     refused(tmp_path, "type 'volume' is not supported", mounts=[{**mount, "type": "volume"}])
     refused(tmp_path, "does not support automatic host mounts", auto_mounting=True)
+
+
+@SHORT
+def test_offline_refused(tmp_path: Path) -> None:
+    """A Compose file that gives a service a way out is refused at the start, however the file is written."""
+    other = f"services: {{side: {{image: '{IMAGE}', network_mode: bridge}}}}"
+    for text, key in [
+        ("services: {main: {network_mode: bridge}}", "network_mode"),
+        ("services: {main: {network_mode: '${MODE:-bridge}'}}", "network_mode"),
+        ("services: {main: {}}\nx-fumehood: {egress: internet}", "x-fumehood.egress"),
+        ("services: {main: {!!binary bmV0d29ya19tb2Rl: bridge}}", "quote it"),
+        ("!!binary eC1mdW1laG9vZA==: {egress: internet}\nservices: {main: {}}", "quote it"),
+        ("include: [other.yaml]\nservices: {main: {}}", "services.side.network_mode"),
+        ("services: {main: {extends: {file: other.yaml, service: side}}}", "services.main.network_mode"),
+    ]:
+        files = {"Dockerfile": DOCKERFILE, "docker-compose.yaml": text, "other.yaml": other}
+        env = make(tmp_path, files, network_policy=NO_NETWORK)
+        with pytest.raises(SandboxBuildFailedError, match=re.escape(key)):
+            in_environment(env, lambda env: env.exec("true"))
 
 
 @SHORT

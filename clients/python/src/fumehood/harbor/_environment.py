@@ -107,7 +107,7 @@ class FumehoodEnvironment(BaseEnvironment):
         """Raise a ValueError if a policy cannot be enforced exactly for this environment."""
         super().validate_network_policy_support(network_policy)
         if (network_policy or self.network_policy).network_mode == NetworkMode.NO_NETWORK:
-            check_offline(self._compose_files, self.options)
+            check_offline(self.options)
 
     # Start and end
 
@@ -185,6 +185,7 @@ class FumehoodEnvironment(BaseEnvironment):
             env={name: str(value) for name, value in variables.items() if value is not None},
             service=MAIN_SERVICE_NAME,
             egress="internet" if self._network_is_public else "",
+            offline=not self._network_is_public,
             allow_read=[str(Path(each).absolute()) for each in reads],
             allow_unsafe=options.allow_unsafe,
         )

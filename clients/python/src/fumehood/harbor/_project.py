@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from harbor.constants import MAIN_SERVICE_NAME
 from harbor.environments.options import EnvironmentOptions
 from pydantic import Field
@@ -34,25 +33,10 @@ def write(path: Path, main: Mapping[str, Any]) -> str:
     return str(path)
 
 
-def check_offline(files: Sequence[Path], options: FumehoodOptions) -> None:
-    """Raise a ValueError if Compose files could have a way out, in a project whose networks are internal."""
+def check_offline(options: FumehoodOptions) -> None:
+    """Raise a ValueError if options give a project a way out. Its files are checked by the server, when it starts."""
     if options.allow_unsafe:
         raise ValueError("network_mode='no-network' is not enforced with allow_unsafe: remove this option")
-    for path in files:
-        try:
-            found = yaml.safe_load(path.read_text("utf-8")) or {}
-            keys = ["x-fumehood.egress"] * ("egress" in (found.get("x-fumehood") or {}))
-            keys += ["include"] * ("include" in found)  # other files could open networks as well
-            for name, service in (found.get("services") or {}).items():
-                mode, extends = (service or {}).get("network_mode") or "none", (service or {}).get("extends")
-                if mode != "none" and not mode.startswith("service:"):
-                    keys.append(f"services.{name}.network_mode")
-                if isinstance(extends, dict) and "file" in extends:
-                    keys.append(f"services.{name}.extends")
-        except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError) as e:
-            raise ValueError(f"network_mode='no-network' cannot be checked: {path}: {e}") from e
-        if keys:
-            raise ValueError(f"network_mode='no-network' is not enforced with {', '.join(keys)} in {path}: remove them")
 
 
 # What the server's advice names, and the option that does the same.
