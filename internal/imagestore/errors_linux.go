@@ -182,6 +182,9 @@ func pullFailure(ctx context.Context, registry string, err error) error {
 		}
 		return fail(class, hint, "%s: %d %.300s", registry, answer.StatusCode, strings.ToValidUTF8(text, "?"))
 	}
+	if late, ok := errors.AsType[*silent](err); ok {
+		return fail(fumehood.ErrUnavailable, "check the image's name and this machine's network, or try again later", "the registry does not answer: %w", late)
+	}
 	if _, ok := errors.AsType[net.Error](err); ok {
 		hint := "check the image's name and this machine's network, or use a file: docker-archive:FILE, oci:FOLDER"
 		return fail(fumehood.ErrUnavailable, hint, "no image of that name here, and cannot reach the registry: %w", err)

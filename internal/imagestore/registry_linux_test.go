@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -204,6 +205,79 @@ func TestGet_registryErrors(t *testing.T) {
 		_, err := newStore(t).Get(ctx, host+"/x:1")
 		if !errors.Is(err, fumehood.ErrCanceled) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
+		}
+	})
+}
+
+// A registry that is silent, or sends a byte now and then, does not hold anybody up.
+func TestGet_silent(t *testing.T) {
+	noEngine(t)
+	drip := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "1000000")
+		for range time.Tick(time.Millisecond) {
+			if _, err := io.WriteString(w, " "); err != nil || r.Context().Err() != nil {
+				return
+			}
+			w.(http.Flusher).Flush()
+		}
+	}
+	silent := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){"silent": silent, "drips": drip} {
+		for _, part := range []string{"/v2/", "/manifests/", "/blobs/"} {
+			if name == "drips" && part == "/v2/" { // nothing reads that answer
+				continue
+			}
+			t.Run(name+" "+strings.Trim(part, "/"), func(t *testing.T) {
+				var pushed atomic.Bool
+				host := serve(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+					if pushed.Load() && strings.Contains(r.URL.Path, part) {
+						answer(w, r)
+						return
+					}
+					next.ServeHTTP(w, r)
+				})
+				s := newStore(t)
+				s.patience = 100 * time.Millisecond
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				push(t, host+"/x:1", sample(t).image(t))
+				pushed.Store(true)
+				_, err := s.Get(ctx, host+"/x:1")
+				if !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "does not answer: "+host) {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// at is a RoundTripper.
+type at func(*http.Request) (*http.Response, error)
+
+func (f at) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A slow reader of an answer is not a slow registry.
+func TestImpatient_slowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 4 * leastSent
+		next := at(func(*http.Request) (*http.Response, error) {
+			return &http.Response{Body: io.NopCloser(strings.NewReader(strings.Repeat("x", size)))}, nil
+		})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := impatient{next, patience}.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * patience) // the reader takes longer than a registry may
+		if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) != size-1 {
+			t.Errorf("%d bytes, %v", len(rest), err)
 		}
 	})
 }

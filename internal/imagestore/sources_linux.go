@@ -238,6 +238,7 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 	defer func() { err = pullFailure(ctx, repo.RegistryStr(), err) }()
 	puller, err := remote.NewPuller(
 		remote.WithAuthFromKeychain(s.keychain), remote.WithRetryBackoff(s.retries), remote.WithUserAgent("fumehood"),
+		remote.WithTransport(impatient{connections(), s.patience}),
 	)
 	if err != nil {
 		return nil, err

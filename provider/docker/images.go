@@ -38,9 +38,11 @@ func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) 
 		if err != nil {
 			return engine.Image{}, err
 		}
-		err = p.patiently(ctx, func() error {
-			return p.engine.Pull(ctx, ref, platform, auth, func(s engine.PullProgress) {
-				p.opts.Progress(Progress{Image: s.Image, Layer: s.ID, Status: s.Status, Current: s.Current, Total: s.Total})
+		err = compose.Limited(ctx, "pull", 0, func(ctx context.Context) error {
+			return p.patiently(ctx, func() error {
+				return p.engine.Pull(ctx, ref, platform, auth, func(s engine.PullProgress) {
+					p.opts.Progress(Progress{Image: s.Image, Layer: s.ID, Status: s.Status, Current: s.Current, Total: s.Total})
+				})
 			})
 		})
 		if err != nil {

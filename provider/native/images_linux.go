@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -30,11 +31,15 @@ func (p *Provider) imageOf(spec fumehood.Spec) string {
 }
 
 // image returns the image of a spec, and fetches it if it is missing. A spec with IDs must find its image.
-func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (*imagestore.Image, error) {
+func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (img *imagestore.Image, err error) {
 	if spec.Images != nil {
 		return p.store.Find(ctx, p.imageOf(spec))
 	}
-	return p.store.Get(ctx, p.imageOf(spec))
+	err = compose.Limited(ctx, "pull", 0, func(ctx context.Context) error {
+		img, err = p.store.Get(ctx, p.imageOf(spec))
+		return err
+	})
+	return img, err
 }
 
 // ImageKey returns the reference of the spec's image, or a hash of where the image of its project comes from.
