@@ -275,8 +275,12 @@ func (r Root) fill(s sources, oneUser bool) error {
 			return err
 		}
 	}
-	return nil
+	return fix(guestProcess)
 }
+
+// guestProcess is what the kernel shows of the guest. Root in the sandbox could write there that the guest is to be killed first
+// when memory runs out.
+const guestProcess = "/proc/1"
 
 // cgroupRoot is where control groups are mounted.
 const cgroupRoot = "/sys/fs/cgroup"

@@ -148,7 +148,8 @@ func machineChecks(info engine.Info) []Check {
 	}
 	return []Check{
 		{Name: "machine", Status: Note, Detail: fmt.Sprintf("%d CPUs, %.1f GiB memory, kernel %s", info.CPUs, float64(info.Memory)/(1<<30), info.Kernel)},
-		{Name: "cgroups", Status: OK, Detail: "version " + info.CgroupVersion},
+		yesNo("cgroups", info.CgroupVersion != "1", "version "+info.CgroupVersion, "version 1: what waits in sockets is not part of a sandbox's memory",
+			"code in a sandbox can take more memory than its limit by UDP and TCP: start the machine with version 2, or use --provider native"),
 		storageCheck(info),
 		yesNo("seccomp", has("seccomp"), "on", "off", "the daemon cannot filter system calls: sandboxes need `--seccomp unconfined` there, or seccomp in its kernel and build"),
 		yesNo("AppArmor", has("apparmor") || has("selinux"), "on (or SELinux)", "neither AppArmor nor SELinux", "one layer of isolation less; seccomp and capabilities still hold"),

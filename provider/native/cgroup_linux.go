@@ -219,6 +219,9 @@ func (c cgroup) limit() error {
 	if err != nil {
 		return err
 	}
+	if err := c.limitSockets(config.Resources.Memory); err != nil {
+		return err
+	}
 	if err := c.limitCode(config.Resources); err != nil {
 		return err
 	}

@@ -85,6 +85,10 @@ func cgroupsCheck() provider.Check {
 		if v2 {
 			c.Detail += ": " + strings.Join(available(cgroupRoot), ", ")
 		}
+		if !limitsSockets() {
+			c.Status, c.Hint = provider.StatusWarn, "code in a sandbox can take more memory than its limit by UDP and TCP: start the machine with version 2"
+			c.Detail += ": what waits in sockets is not part of a sandbox's memory"
+		}
 		return c
 	}
 	writable := slices.Sorted(maps.Keys(delegated()))

@@ -1,0 +1,93 @@
+//go:build amd64 || arm64
+
+package native_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// Root in a sandbox cannot choose the guest as what the kernel kills first.
+func TestSandbox_guestProcess(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: busybox, User: "root"})
+	for _, file := range []string{"oom_score_adj", "coredump_filter", "task/1/oom_score_adj"} {
+		if got := run(t, sb, "echo 1 2>&1 >/proc/1/"+file+" || true"); !strings.Contains(got, "Read-only file system") {
+			t.Errorf("%s: %q", file, got)
+		}
+	}
+	if got := run(t, sb, "echo 1 >/proc/self/oom_score_adj && cat /proc/1/cgroup >/dev/null && echo done"); got != "done" {
+		t.Errorf("%q", got)
+	}
+}
+
+// sacrifice prints something, raises the score of the guest by the files of its threads, and takes all memory.
+const sacrifice = `
+import os, sys, time
+sys.stdout.write("before\n"); sys.stdout.flush()
+time.sleep(0.5)
+for id in range(1, 200):
+    try:
+        if "\nTgid:\t1\n" in open("/proc/%d/status" % id).read():
+            open("/proc/%d/oom_score_adj" % id, "w").write("1000")
+            print("chosen", id, flush=True)
+    except OSError: pass
+time.sleep(0.5)
+all = []
+while True: all.append(bytearray(1 << 20))
+`
+
+// A program that has the guest killed for memory fails by itself, and what it had written is kept.
+func TestExec_guestSacrificed(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, User: "root", Limits: fumehood.Limits{Memory: 64 << 20}})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", sacrifice}, Timeout: time.Minute})
+	t.Logf("%+v, %v", res, err)
+	if err != nil || res.Success() || !strings.HasPrefix(res.Stdout.Text(), "before\n") {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// queues leaves 240 MiB in sockets of UDP, if the kernel lets it. With version 1 of control groups it prints what the kernel has kept for
+// them at most, in bytes.
+const queues = `
+import socket
+kept = []
+for i in range(1000):
+    r = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    r.bind(("127.0.0.1", 0))
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(r.getsockname())
+    for j in range(4):
+        try: s.send(bytes(60000))
+        except OSError: break
+    s.close()
+    kept.append(r)
+try: print(open("/sys/fs/cgroup/memory/memory.kmem.tcp.max_usage_in_bytes").read().strip())
+except FileNotFoundError: print(-1)
+`
+
+// What waits in sockets is part of a sandbox's memory, or limited besides.
+func TestSandbox_socketMemory(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, Limits: fumehood.Limits{Memory: 64 << 20}})
+	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", queues}, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := strconv.Atoi(strings.TrimSpace(res.Stdout.Text()))
+	if cgroups.IsCgroup2UnifiedMode() {
+		if res.Success() {
+			t.Errorf("%+v", res)
+		}
+	} else if err != nil || kept <= 0 || kept > 20<<20 {
+		t.Errorf("%d, %v: %+v", kept, err, res)
+	}
+}
