@@ -113,3 +113,14 @@ func TestMake_test(t *testing.T) {
 		t.Errorf("%q, %v", out, err)
 	}
 }
+
+// The check that keeps tasks from naming files outside of their folders needs no framework.
+func TestPython_framework(t *testing.T) {
+	t.Parallel()
+	tier.Program(t, tier.CI, "python3")
+	cmd := exec.CommandContext(t.Context(), "python3", "-m", "unittest", "tests.test_framework")
+	cmd.Dir, cmd.Env = "../clients/python", append(os.Environ(), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}

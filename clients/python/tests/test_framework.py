@@ -1,10 +1,12 @@
-"""Errors for a framework that is missing."""
+"""Errors for a framework that is missing, and paths that lead out of a folder."""
 
+import tempfile
 import unittest
 from importlib import metadata
+from pathlib import Path
 from unittest import mock
 
-from fumehood._framework import importing
+from fumehood._framework import importing, outside
 
 
 class TestImporting(unittest.TestCase):
@@ -23,6 +25,28 @@ class TestImporting(unittest.TestCase):
         self.assertEqual(self.message(named), text + "'no-such-agents<2,>=1'")
         self.assertEqual(self.message(None), text + "'no-such-agents'")
         self.assertEqual(self.message(metadata.PackageNotFoundError()), text + "'no-such-agents'")
+
+
+class TestOutside(unittest.TestCase):
+    def test_links(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            top = Path(name).resolve()
+            for each in ("task/sub", "task-2", "other"):
+                (top / each).mkdir(parents=True)
+            (top / "other" / "file").touch()
+            (top / "task" / "link").symlink_to(top / "other")
+            (top / "task" / "up").symlink_to("..")
+            (top / "task" / "inner").symlink_to("sub")
+            (top / "alias").symlink_to("task")
+            for path, leads in {
+                "task": None, "task/sub/file": None, "task/inner": None, "alias/sub": None, "task/../task/sub": None,
+                "task/link": "other", "task/link/file": "other/file", "task/up/other": "other", "task-2": "task-2",
+                "task/sub/../../other": "other", "alias/link": "other",
+            }.items():  # fmt: skip
+                with self.subTest(path):
+                    self.assertEqual(outside(top / path, [top / "task"]), leads and top / leads)
+                    self.assertEqual(outside(top / path, [top / "alias"]), leads and top / leads)
+            self.assertIsNone(outside(top / "task" / "link", [top / "task", top / "other"]))
 
 
 if __name__ == "__main__":

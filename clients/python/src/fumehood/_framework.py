@@ -1,15 +1,17 @@
-"""What the adapters of frameworks share: errors for a framework that is missing or has another interface, and the
-note of output that is missing.
+"""What the adapters of frameworks share: errors for a framework that is missing or has another interface, the note of
+output that is missing, and the check of paths that data names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from ._errors import LimitError, NotStartedError
@@ -44,6 +46,12 @@ def importing(
         else:
             text = f"the interface of {distribution}{version} is not supported: {e}"
         raise ImportError(f"fumehood.{adapter}: {text}") from e
+
+
+def outside(path: str | os.PathLike[str], folders: Iterable[str | os.PathLike[str]]) -> Path | None:
+    """Return where a path leads, after links are resolved, if that is in none of some folders."""
+    target = Path(path).resolve()
+    return None if any(target.is_relative_to(Path(each).resolve()) for each in folders) else target
 
 
 def _requirement(adapter: str, distribution: str) -> str:

@@ -26,7 +26,7 @@ from harbor.models.trial.result import TrialResult
 from harbor.trial.trial import Trial
 
 import tests  # noqa: F401
-from fumehood import FileInfo, UnavailableError
+from fumehood import FileInfo, TooLargeError, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
 from fumehood.harbor._clients import _loops, acquire, release
 from fumehood.harbor._files import download_dir
@@ -222,16 +222,21 @@ def test_trial_health(tmp_path: Path) -> None:
 
 
 def make(tmp_path: Path, files: dict[str, str] | None = None, **options: Any) -> FumehoodEnvironment:
-    """Construct an environment as Harbor does."""
+    """Write an environment's files, and construct it as Harbor does."""
     folder = tmp_path / "environment"
     for name, content in (files or {"Dockerfile": DOCKERFILE}).items():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    paths = TrialPaths(trial_dir=tmp_path / "trial")
+    return construct(tmp_path, **options)
+
+
+def construct(task: Path, **options: Any) -> FumehoodEnvironment:
+    """Construct the environment of a task's folder."""
+    paths = TrialPaths(trial_dir=task / "trial")
     paths.mkdir()
     config = options.pop("config", {})
     return FumehoodEnvironment(
-        environment_dir=folder,
+        environment_dir=task / "environment",
         environment_name="answer",
         session_id=f"t{uuid4().hex[:12]}__env",
         trial_paths=paths,
@@ -407,6 +412,55 @@ def test_files_hostile(tmp_path: Path, path: str) -> None:
     assert not (tmp_path / "outside").exists()
 
 
+@SHORT
+def test_files_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What this machine cannot hold, and what exceeds a limit, is left out. A sparse file stays sparse."""
+    name = "A" * 255
+    deep = "/".join("d" * 200 for _ in range(30))
+
+    async def test(env: BaseEnvironment) -> None:
+        await env.exec(f"mkdir -p /logs/x; cd /logs/x; echo x >{name}; truncate -s 64M sparse; echo y >last")
+        make = (
+            f"import os; os.chdir('/logs/x'); [(os.mkdir(d), os.chdir(d)) for d in '{deep}'.split('/')]; open('f', 'w')"
+        )
+        await env.exec(f'python3 -c "{make}"')
+        await env.download_dir(source_dir="/logs/x", target_dir=tmp_path / "all")
+        found = tmp_path / "all"
+        assert (found / name).read_text() == "x\n"
+        assert (found / "last").read_text() == "y\n"
+        assert (found / "sparse").stat().st_size == 64 << 20
+        assert (found / "sparse").stat().st_blocks < 2048
+        assert "not downloaded: /logs/x/dddd" in caplog.text
+
+        caplog.clear()
+        env.options = env.options.model_copy(update={"max_download_bytes": 1 << 20})
+        await env.download_dir(source_dir="/logs/x", target_dir=tmp_path / "small")
+        assert not (tmp_path / "small" / "sparse").exists()
+        assert (tmp_path / "small" / "last").read_text() == "y\n"
+        assert "not downloaded: /logs/x/sparse: more bytes than max_download_bytes, holes included" in caplog.text
+        with pytest.raises(TooLargeError, match="more than 1048576 bytes"):
+            await env.download_file(source_path="/logs/x/sparse", target_path=tmp_path / "one")
+        assert not (tmp_path / "one").exists()
+
+        caplog.clear()
+        env.options = env.options.model_copy(update={"max_download_entries": 2})
+        await env.download_dir(source_dir="/logs/x", target_dir=tmp_path / "few")
+        assert [each.name for each in (tmp_path / "few").iterdir()] == [name]
+        assert "more entries than max_download_entries" in caplog.text
+
+    in_environment(make(tmp_path, network_policy=NO_NETWORK), test)
+
+
+@SHORT
+@pytest.mark.skipif(PROVIDER != "native", reason="only the native provider's sandboxes have a disk of their own")
+@pytest.mark.parametrize("then", ["exit 0", "(sleep 1; dd if=/dev/zero of=/more bs=64k) & exit 0"])
+def test_trial_full_disk(tmp_path: Path, then: str) -> None:
+    """An attempt that fills its disk has the reward 0."""
+    fill = "dd if=/dev/zero of=/big bs=1M; dd if=/dev/zero of=/small bs=1 count=100000"
+    solve = {"environment/Dockerfile": DOCKERFILE, "solution/solve.sh": f"#!/bin/bash\n{fill}\n{then}\n"}
+    assert reward(run_trial(tmp_path, make_task(tmp_path / "task", solve, 'network_mode = "no-network"'))) == 0
+
+
 def test_services(tmp_path: Path) -> None:
     """Commands and files of each service, and the end of one."""
 
@@ -555,6 +609,39 @@ def test_offline_refused(tmp_path: Path) -> None:
         env = make(tmp_path, files, network_policy=NO_NETWORK)
         with pytest.raises(SandboxBuildFailedError, match=re.escape(key)):
             in_environment(env, lambda env: env.exec("true"))
+
+
+@SHORT
+def test_links(tmp_path: Path) -> None:
+    """No link of a task gives its sandbox files of this machine."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "Dockerfile").write_text(DOCKERFILE)
+    (secret / "docker-compose.yaml").write_text("services: {}\n")
+    (secret / "id").write_text("key")
+    image = {"config": {"docker_image": IMAGE}}
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        ("environment", "../secret", {}),
+        ("environment", "../secret", image),
+        ("environment/Dockerfile", "../../secret/Dockerfile", {}),
+        ("environment/docker-compose.yaml", str(secret / "docker-compose.yaml"), {}),
+        ("environment/sub/id", str(secret / "id"), image),
+    ]
+    for number, (name, target, options) in enumerate(cases):
+        task = tmp_path / f"task-{number}"
+        link = task / name
+        link.parent.mkdir(parents=True)
+        link.symlink_to(secret if name == "environment" else target)
+        with pytest.raises(ValueError, match=r"a link that leads out of the task, to .*secret"):
+            construct(task, **options)
+        construct(task, allow_read=[str(secret)], **options)
+    inner = tmp_path / "inner"
+    (inner / "shared").mkdir(parents=True)
+    (inner / "task.toml").touch()
+    (inner / "shared" / "Dockerfile").write_text(DOCKERFILE)
+    (inner / "steps").mkdir()
+    (inner / "steps" / "environment").symlink_to("../shared")
+    construct(inner / "steps")
 
 
 @SHORT

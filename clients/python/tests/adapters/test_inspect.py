@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,7 +14,9 @@ from typing import Any
 
 import anyio
 import pytest
+from inspect_ai import Task, eval
 from inspect_ai._util.error import PrerequisiteError
+from inspect_ai.dataset import json_dataset
 from inspect_ai.solver import Generate, Solver, TaskState, generate, solver
 from inspect_ai.tool._sandbox_tools_utils.sandbox import resolve_root_access
 from inspect_ai.util import (
@@ -56,9 +59,10 @@ def test_eval_exec_remote(tmp_path: Path) -> None:
 
 
 @pytest.mark.short
-def test_eval_refused(tmp_path: Path) -> None:
+def test_eval_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A project that is not allowed fails before any sample, with the field that allows it."""
     (tmp_path / "compose.yaml").write_text(f"services: {{default: {{image: {IMAGE}, privileged: true}}}}\n")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(PrerequisiteError, match="FumehoodConfig allows it: allow_unsafe"):
         evaluate(tmp_path, ("fumehood", str(tmp_path / "compose.yaml")), generate())
 
@@ -284,8 +288,48 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert log.results.scores[0].metrics["accuracy"].value == 1
 
 
+@pytest.mark.short
+def test_eval_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of data names a file of the task's folder, and no other one of this machine."""
+    for name in ("task", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "key").write_text(name)
+        (tmp_path / name / "Dockerfile").write_text(f"FROM {IMAGE}\nCOPY . /context\n")
+    (tmp_path / "task" / "link").symlink_to("../other")
+    (tmp_path / "task" / "compose.yaml").write_text(f"services: {{default: {{image: {IMAGE}, command: sleep 600}}}}\n")
+    monkeypatch.chdir(tmp_path / "task")
+    found = []
+
+    @solver
+    def reads() -> Solver:
+        async def solve(state: TaskState, generate: Generate) -> TaskState:
+            found.append(await sandbox().read_file("/context/key"))
+            return state
+
+        return solve
+
+    def run(path: str) -> None:
+        row = json.dumps({"input": "x", "target": "y", "sandbox": ["fumehood", path]})
+        (tmp_path / "task" / "rows.jsonl").write_text(row)
+        rows = json_dataset("rows.jsonl")
+        task = Task(dataset=rows, solver=reads(), sandbox=("fumehood", "compose.yaml"), name=f"t{os.getpid()}")
+        (log,) = eval(task, model="mockllm/model", display="none", log_dir=str(tmp_path / "logs"))
+        assert log.status == "success", log.error
+
+    for path in (str(tmp_path / "other" / "Dockerfile"), "../other/Dockerfile", "link/Dockerfile"):
+        with pytest.raises(
+            PrerequisiteError, match=r"other/Dockerfile is not in the task's folder.*FUMEHOOD_ALLOW_READ"
+        ):
+            run(path)
+    assert not found
+    run("Dockerfile")
+    monkeypatch.setenv("FUMEHOOD_ALLOW_READ", os.pathsep.join(["/nowhere", str(tmp_path / "other")]))
+    run("../other/Dockerfile")
+    assert found == ["task", "other"]
+
+
 @pytest.mark.anyio
-async def test_config_refused(anyio_backend: str, tmp_path: Path) -> None:
+async def test_config_refused(anyio_backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "in").mkdir()
@@ -293,6 +337,7 @@ async def test_config_refused(anyio_backend: str, tmp_path: Path) -> None:
     project = {"services": {"default": service}}
     path = tmp_path / "in" / "compose.yaml"
     path.write_text(ComposeConfig.model_validate(project).model_dump_json(exclude_none=True))
+    monkeypatch.chdir(path.parent)
     with pytest.raises(PrerequisiteError, match=r"FumehoodConfig allows it: allow_read$"):
         async with started(str(path)):
             pass

@@ -121,13 +121,14 @@ ENGINES_ONLY = {"privileged", "capability", "host network", "volume driver"} if 
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a task's folder with what its Compose file may name."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Enter and return a task's folder with what its Compose file may name."""
     for name in ("task", "out"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN echo built > /built\n")
         (tmp_path / name / "file").write_text("NAME=value\n")
     (tmp_path / "task" / "remap.py").write_text("pass\n")
+    monkeypatch.chdir(tmp_path / "task")
     return tmp_path / "task"
 
 

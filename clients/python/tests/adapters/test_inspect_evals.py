@@ -171,7 +171,8 @@ def evaluate(module: Any, provider: str, folder: Path) -> EvalLog:
 
 
 @pytest.mark.usefixtures("docker_provider")
-def test_scores(ipi_coding_agent: Any, tmp_path: Path) -> None:
+def test_scores(ipi_coding_agent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUMEHOOD_ALLOW_READ", str(tmp_path))  # the task's folder is that of its module
     found = {}
     for provider in ("fumehood", "docker"):
         log = evaluate(ipi_coding_agent, provider, tmp_path)

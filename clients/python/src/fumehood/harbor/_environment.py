@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harbor.constants import MAIN_SERVICE_NAME
@@ -15,6 +16,7 @@ from harbor.environments.capabilities import EnvironmentCapabilities, Environmen
 from harbor.environments.definition import require_agent_environment_definition, should_use_prebuilt_docker_image
 from harbor.models.task.config import NetworkMode, NetworkPolicy
 from harbor.models.trial.config import ResourceMode
+from harbor.models.trial.paths import EnvironmentPaths
 
 from .. import (
     AsyncClient,
@@ -25,6 +27,8 @@ from .. import (
     Compose,
     ConfigError,
     FumehoodError,
+    LimitError,
+    NotFoundError,
     NotStartedError,
     Progress,
     Result,
@@ -34,7 +38,7 @@ from .. import (
 from .._framework import missing, shell_code, starting, told
 from . import _files
 from ._clients import acquire, release
-from ._project import FumehoodOptions, check_offline, explain, write
+from ._project import FumehoodOptions, check_links, check_offline, explain, write
 
 LABEL = "harbor"  # its value is the session's id
 
@@ -51,6 +55,7 @@ class FumehoodEnvironment(BaseEnvironment):
         self._client: AsyncClient | None = None
         self._main_user = ""  # of commands, where the container itself runs as root
         self._stopped: set[str] = set()
+        self._untested = False  # tests of the coming verification found no space
         if self.task_env_config.storage_mb:
             self.logger.warning("storage_mb=%s is not enforced", self.task_env_config.storage_mb)
 
@@ -91,6 +96,7 @@ class FumehoodEnvironment(BaseEnvironment):
         return bool(self._compose_files)
 
     def _validate_definition(self) -> None:
+        check_links(self.environment_dir, self.task_env_config.docker_image, self.options)
         require_agent_environment_definition(
             self.environment_dir,
             docker_image=self.task_env_config.docker_image,
@@ -287,16 +293,50 @@ class FumehoodEnvironment(BaseEnvironment):
         await _files.upload_file(self._service(MAIN_SERVICE_NAME, "root"), Path(source_path), target_path)
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        """Copy what a directory holds into the main service. It belongs to root."""
-        await _files.upload_dir(self._service(MAIN_SERVICE_NAME, "root"), Path(source_dir), target_dir)
+        """Copy what a directory holds into the main service. It belongs to root.
+
+        Tests for which the sandbox's disk has no space left are not copied, with a warning: the attempt has filled it.
+        """
+        tests = target_dir == str(EnvironmentPaths.for_os(self.os).tests_dir)
+        service = self._service(MAIN_SERVICE_NAME, "root")
+        try:
+            await _files.upload_dir(service, Path(source_dir), target_dir)
+        except LimitError as e:
+            if tests:
+                with contextlib.suppress(NotFoundError):
+                    await service.remove(target_dir, recursive=True)
+            if not (tests and await _files.is_full(service, str(PurePosixPath(target_dir).parent))):
+                raise
+            self._untested = True
+            self.logger.warning("the tests are not uploaded, and the reward is 0: the sandbox's disk is full: %s", e)
 
     async def download_file(self, source_path: str, target_path: Path | str, *, service: str | None = None) -> None:
         """Copy a file of a service, by default the main one."""
-        await _files.download_file(await self._reader(service), source_path, Path(target_path))
+        most = self.options.max_download_bytes
+        await _files.download_file(await self._reader(service), source_path, Path(target_path), most)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str, *, service: str | None = None) -> None:
-        """Copy what a directory of a service holds, by default of the main one."""
-        await _files.download_dir(await self._reader(service), source_dir, Path(target_dir), self.logger)
+        """Copy what a directory of a service holds, by default of the main one.
+
+        If the attempt has filled the sandbox's disk, so that there are no tests or no reward, the reward is 0.
+        """
+        most = self.options.max_download_bytes, self.options.max_download_entries
+        await _files.download_dir(await self._reader(service), source_dir, Path(target_dir), self.logger, *most)
+        if service is None and Path(target_dir) == self.trial_paths.verifier_dir:
+            await self._reward_full_disk(source_dir)
+
+    async def _reward_full_disk(self, source: str) -> None:
+        """Write a reward of 0 if the disk of the main service is full, and there is no reward for that reason."""
+        text, data = self.trial_paths.reward_text_path, self.trial_paths.reward_json_path
+        if not self._untested:
+            rewarded = any(each.is_file() and each.stat().st_size for each in (text, data))
+            if rewarded or not await _files.is_full(self._service(MAIN_SERVICE_NAME, "root"), source):
+                return
+            self.logger.warning("the reward is 0: the sandbox's disk is full")
+        self._untested = False
+        data.unlink(missing_ok=True)
+        text.unlink(missing_ok=True)  # it may be a link
+        text.write_text("0\n")
 
     service_download_file = download_file
     service_download_dir = download_dir

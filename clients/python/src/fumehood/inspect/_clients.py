@@ -26,6 +26,7 @@ class _Loop:
 
     clients: dict[tuple[str, ...], AsyncClient] = field(default_factory=dict)
     images: dict[str, dict[str, str]] = field(default_factory=dict)  # prepared images, by the key of the plan
+    folders: set[str] = field(default_factory=set)  # of the tasks
     tasks: int = 0  # started configurations
 
 
@@ -54,6 +55,7 @@ async def close_clients() -> None:
     loop = this_loop()
     clients, loop.clients = list(loop.clients.values()), {}
     loop.images.clear()
+    loop.folders.clear()
     with anyio.CancelScope(shield=True):
         for client in clients:
             await client.close()

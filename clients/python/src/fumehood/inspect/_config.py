@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from inspect_ai.util._sandbox.compose import COMPOSE_FILES, DOCKERFILE
 from pydantic import BaseModel, ConfigDict, Field
 
 from .. import Compose, ConfigError, FumehoodError, Limits
+from .._framework import outside
 
 CONFIG_FILES = [*COMPOSE_FILES, DOCKERFILE]
 GENERIC_IMAGE = "aisiuk/inspect-tool-support"  # of inspect's Docker provider
@@ -89,8 +91,17 @@ class Plan:
         return options
 
 
-def plan(config: BaseModel | str | None, metadata: Mapping[str, Any] | None, prebuilt: bool = False) -> Plan:
-    """Plan the sandbox of a configuration. Without metadata, their variables are those of this process."""
+def plan(
+    config: BaseModel | str | None,
+    metadata: Mapping[str, Any] | None,
+    prebuilt: bool = False,
+    folders: Collection[str] | None = None,
+) -> Plan:
+    """Plan the sandbox of a configuration. Without metadata, their variables are those of this process.
+
+    folders are those of the tasks, by default the working directory. A file outside of them may be named by a
+    FumehoodConfig only: inspect's configurations can be those of samples that came as data.
+    """
     own = config if isinstance(config, FumehoodConfig) else FumehoodConfig()
     if not isinstance(config, (FumehoodConfig, ComposeConfig, str)) and config is not None:
         raise ConfigError(f"config: {type(config).__name__} is not a FumehoodConfig, a ComposeConfig or a path")
@@ -101,6 +112,8 @@ def plan(config: BaseModel | str | None, metadata: Mapping[str, Any] | None, pre
     if path == "" and not own.image and not isinstance(config, ComposeConfig):
         path = next((name for name in CONFIG_FILES if Path(name).is_file()), "")
     path = os.path.abspath(path) if path else ""  # noqa: PTH100
+    if path and not own.compose and not own.dockerfile:
+        _check_place(path, [os.getcwd()] if folders is None else folders)  # noqa: PTH109
     image = own.image or GENERIC_IMAGE
     project = Compose(
         egress=own.egress,
@@ -132,6 +145,16 @@ def plan(config: BaseModel | str | None, metadata: Mapping[str, Any] | None, pre
     used = {name: value for name, value in values.items() if name in of_images}
     project = replace(project, env={**host, **unknown, **values})
     return Plan(own, compose=project, missing=of_images - used.keys() - defaulted, variables=used)
+
+
+def _check_place(path: str, folders: Collection[str]) -> None:
+    """Raise a ConfigError for a file outside of some folders, of installed packages and of FUMEHOOD_ALLOW_READ."""
+    packages = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+    allowed = [each for each in os.environ.get("FUMEHOOD_ALLOW_READ", "").split(os.pathsep) if each]
+    if found := outside(path, [*folders, *packages, *allowed]):
+        where = ", ".join(folders)
+        hint = "name it in a FumehoodConfig, or its folder in the variable FUMEHOOD_ALLOW_READ"
+        raise ConfigError(f"config: {found} is not in the task's folder: {where}", hint=hint)
 
 
 def _variables(metadata: Mapping[str, Any] | None) -> dict[str, str]:

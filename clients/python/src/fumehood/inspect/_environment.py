@@ -28,6 +28,7 @@ from inspect_ai.util._sandbox.environment import HostMapping, PortMapping, sandb
 from .. import (
     AsyncSandbox,
     AsyncService,
+    ConfigError,
     FumehoodError,
     NotExecutableError,
     NotStartedError,
@@ -112,8 +113,9 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     async def task_init(cls, task_name: str, config: BaseModel | str | None) -> None:
         """Check the configuration, and pull or build its images."""
         loop = this_loop()
+        loop.folders.add(os.getcwd())  # noqa: PTH109  # inspect calls this in the task's folder
         try:
-            made = plan(config, None, sandbox_prebuilt())
+            made = plan(config, None, sandbox_prebuilt(), loop.folders)
             if not made.missing:
                 client = client_for(made)
                 loop.images[made.key] = await client.prepare(made.image, compose=made.compose)
@@ -129,7 +131,10 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def task_init_environment(cls, config: BaseModel | str | None, metadata: dict[str, str]) -> dict[str, str]:
         """Return the variables of a sample that its images depend on."""
-        return dict(plan(config, metadata).variables)
+        try:
+            return dict(plan(config, metadata).variables)
+        except ConfigError as e:
+            raise PrerequisiteError(f"fumehood: {e}") from e
 
     @classmethod
     async def task_cleanup(cls, task_name: str, config: BaseModel | str | None, cleanup: bool) -> None:
@@ -158,7 +163,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         cls, task_name: str, config: BaseModel | str | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         """Start a sample's sandbox and return its services, the default one first."""
-        made = plan(config, metadata, sandbox_prebuilt())
+        made = plan(config, metadata, sandbox_prebuilt(), this_loop().folders)
         images, client, labels = this_loop().images, client_for(made), {LABEL: task_name[:60]}
         try:
             with available():
