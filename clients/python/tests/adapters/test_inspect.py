@@ -249,7 +249,7 @@ async def test_images_of_lost_lease(anyio_backend: str) -> None:
     config = ComposeConfig.model_validate({"services": {"default": {"image": IMAGE, "command": "sleep infinity"}}})
     async with started(config) as e:
         images = this_loop().images
-        images.update(dict.fromkeys(images, {"default": f"sha256:{'0' * 64}"}))
+        images.update({key: {"default": f"sha256:{'0' * 64}"} for key in images})
         again = await FumehoodSandboxEnvironment.sample_init("again", config, {})
         assert (await again["default"].exec(["echo", "again"])).stdout == "again\n"
         await FumehoodSandboxEnvironment.sample_cleanup("again", config, again, interrupted=False)
