@@ -65,7 +65,7 @@ type Root struct {
 	// Guest is the host's folder with the guest's program. It is mounted read-only at GuestDir.
 	Guest string `json:"guest"`
 	// Cgroups are the host's folders of the sandbox's control groups. Their names in /sys/fs/cgroup are the keys, with
-	// version 2 the empty string.
+	// version 2 the empty string. Then the others are mounted in that group.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	Mounts  []Mount           `json:"mounts,omitempty"`
 	// Passed reports whether the host sends mounts of Layers, Guest and Mounts after the Config (see Root.Pass): the
@@ -91,6 +91,7 @@ type Root struct {
 	userNamespace bool     // as Config.UserNamespace
 	attached      []string // folders with the layers, lowest first; set by overlay
 	copied        bool     // the layers are copied, because the kernel does not mount the overlay
+	undivided     bool     // as Reply.Undivided; set by leaveCgroupNamespace
 	shared        []int    // descriptors of mounts for other sandboxes; set by takeVolumes
 	disk          mount    // the writable layer, with OnDisk; set by takeDisk
 }
@@ -164,6 +165,8 @@ type Reply struct {
 	Error string `json:"error,omitempty"` // what failed
 	// Copied reports that the kernel cannot mount the layers as an overlay, so they were copied into the writable layer.
 	Copied bool `json:"copied,omitempty"`
+	// Undivided reports that threads cannot move to the group for programs, so all processes stay in the sandbox's.
+	Undivided bool `json:"undivided,omitempty"`
 	// Fault is the party that can correct it.
 	Fault Fault `json:"fault,omitempty"`
 }

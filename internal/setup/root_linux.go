@@ -287,8 +287,14 @@ const cgroupRoot = "/sys/fs/cgroup"
 
 // attachCgroups mounts the sandbox's own control groups in a folder, read-only.
 func attachCgroups(groups map[string]mount, folder string) error {
-	if m, ok := groups[""]; ok { // version 2
-		return m.attach(folder)
+	if top, ok := groups[""]; ok { // version 2; the others are in it
+		err := top.attach(folder)
+		for name, m := range groups {
+			if err == nil && name != "" {
+				err = m.attach(path.Join(folder, name))
+			}
+		}
+		return err
 	}
 	if len(groups) == 0 {
 		return nil

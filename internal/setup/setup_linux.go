@@ -29,7 +29,7 @@ func (f *failure) Unwrap() error { return f.err }
 // The error has been reported.
 //
 // tasks are files by which a thread moves itself, when it writes "0": to a control group for programs, and back to its own.
-// There is a pair for each controller.
+// There is a pair for each controller. They are nil if the kernel does not let threads move, see Reply.Undivided.
 func Run(conn *os.File) (tasks []int, err error) {
 	var c Config
 	if err := Receive(conn, &c); err != nil {
@@ -42,11 +42,18 @@ func Run(conn *os.File) (tasks []int, err error) {
 	for _, f := range files {
 		tasks = append(tasks, f.fd)
 	}
-	return tasks, c.run(conn)
+	err = c.run(conn, tasks)
+	if c.Root != nil && c.Root.undivided {
+		for _, fd := range tasks {
+			_ = unix.Close(fd) // nothing that counts was written
+		}
+		tasks = nil
+	}
+	return tasks, err
 }
 
 // run is Run with a Config.
-func (c Config) run(conn *os.File) error {
+func (c Config) run(conn *os.File, tasks []int) error {
 	var keep []int
 	if c.Held {
 		keep = append(keep, heldFD)
@@ -69,13 +76,13 @@ func (c Config) run(conn *os.File) error {
 			return err
 		}
 	}
-	step, err := c.build(passed)
+	step, err := c.build(passed, tasks)
 	switch {
 	case err != nil:
 	case c.Root == nil:
 		return Send(conn, Reply{})
 	default:
-		return errors.Join(Send(conn, Reply{Copied: c.Root.copied}), sendFDs(conn, c.Root.shared))
+		return errors.Join(Send(conn, Reply{Copied: c.Root.copied, Undivided: c.Root.undivided}), sendFDs(conn, c.Root.shared))
 	}
 	return errors.Join(err, Send(conn, Reply{Step: step, Error: err.Error(), Fault: FaultOf(err)}))
 }
@@ -120,10 +127,13 @@ func ShareMemory(process string) error {
 }
 
 // build does all steps. It returns the one that failed.
-func (c Config) build(passed []mount) (step string, err error) {
+func (c Config) build(passed []mount, tasks []int) (step string, err error) {
 	unix.Umask(0)
 	defer unix.Umask(0o022)
 	if c.Root != nil {
+		if err := c.Root.leaveCgroupNamespace(tasks); err != nil { // it finds out which groups can be mounted
+			return "leave the host's control group namespace", err
+		}
 		if step, err := c.buildRoot(passed); err != nil {
 			return step, err
 		}
@@ -135,9 +145,6 @@ func (c Config) build(passed []mount) (step string, err error) {
 		}
 		if err := prohibit(c.Prohibited); err != nil {
 			return "restrict the network", err
-		}
-		if err := c.Root.leaveCgroupNamespace(); err != nil {
-			return "leave the host's control group namespace", err
 		}
 	}
 	if err := resetLimits(); err != nil {
@@ -283,15 +290,6 @@ func replace(name, text string) error {
 	}
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
-}
-
-// leaveCgroupNamespace makes a control group namespace whose root is the sandbox's group. With version 1 the host has made
-// it, because there the thread that starts this process is in the group. The namespace belongs to a thread.
-func (r Root) leaveCgroupNamespace() error {
-	if _, ok := r.Cgroups[""]; !ok {
-		return nil
-	}
-	return onAllThreads("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0)
 }
 
 // onAllThreads makes a system call on all threads of this process.

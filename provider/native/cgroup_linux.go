@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -42,7 +45,7 @@ var controllers = map[string]bool{
 type cgroup struct {
 	cgroups.Manager
 	above map[string]string // of a process that delegates: the groups above, by controller
-	code  map[string]string // with version 1: the groups for programs, by controller; nil if there are none
+	code  map[string]string // the groups for programs, by controller; empty if the sandbox's group is not divided
 }
 
 // codeGroup is the name of the control group, below a sandbox's, in which programs of the sandbox run. Those that run them,
@@ -50,28 +53,31 @@ type cgroup struct {
 // time than one of them.
 const codeGroup = "code"
 
-// dividing are the controllers of version 1 for which there is such a group.
-var dividing = []string{"pids", "cpu"}
+// dividing are the controllers for which there is such a group, and its files that the sandbox sees, with version 2, in place of
+// those of its own group. There memory has no groups for single threads.
+var dividing = map[string][]string{"pids": {"pids.max", "pids.current", "pids.events"}, "cpu": {"cpu.max"}}
 
-// divide returns the control group with one for programs, to which the limits of processes and processors apply. Version 2
-// has no groups for single threads: it is returned as it is.
+// divide returns the control group with one for programs, to which the limits of processes and processors apply.
 func (c cgroup) divide() cgroup {
-	if c.Manager == nil || cgroups.IsCgroup2UnifiedMode() {
+	if c.Manager == nil {
 		return c
 	}
 	c.code = map[string]string{}
-	for _, controller := range dividing {
-		if path := c.Path(controller); path != "" {
-			c.code[controller] = filepath.Join(path, codeGroup)
+	for controller := range dividing {
+		if c.has(controller) {
+			c.code[controller] = filepath.Join(c.Path(controller), codeGroup)
 		}
 	}
 	return c
 }
 
+// codes returns the groups for programs: with version 2 at most one.
+func (c cgroup) codes() []string { return slices.Compact(slices.Sorted(maps.Values(c.code))) }
+
 // reopen is divide for a control group that exists.
 func (c cgroup) reopen() cgroup {
 	divided := c.divide()
-	for _, path := range divided.code {
+	for _, path := range divided.codes() {
 		if _, err := os.Stat(path); err != nil {
 			return c
 		}
@@ -79,11 +85,15 @@ func (c cgroup) reopen() cgroup {
 	return divided
 }
 
-// openTasks opens the files by which a thread of the guest moves to the group for programs and back: for each controller two.
+// openTasks opens the files by which a thread of the guest moves to the groups for programs and back: two for each.
 func (c cgroup) openTasks() (files []*os.File, err error) {
-	for _, path := range c.code {
+	name := "tasks"
+	if cgroups.IsCgroup2UnifiedMode() {
+		name = "cgroup.threads"
+	}
+	for _, path := range c.codes() {
 		for _, dir := range []string{path, filepath.Dir(path)} {
-			f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+			f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 			if err != nil {
 				closeFiles(files)
 				return nil, err
@@ -195,19 +205,75 @@ func (c cgroup) create() error {
 		if err := vacate(above); err != nil {
 			return err
 		}
-		if c.above != nil {
-			return makeDelegated(above, config.Path)
+		if c.above == nil {
+			err = c.Apply(-1)
+		} else {
+			err = makeDelegated(above, config.Path)
 		}
-	}
-	if err := c.Apply(-1); err != nil {
+		if err != nil {
+			return err
+		}
+	} else if err := c.Apply(-1); err != nil {
 		return err
 	}
-	for _, path := range c.code {
-		if err := os.Mkdir(path, 0o755); err != nil { //nolint:gosec // as all control groups
+	return c.createCode()
+}
+
+// createCode makes the groups for programs. If the kernel refuses one for threads, with version 2, there is none.
+func (c cgroup) createCode() error {
+	paths := c.codes()
+	for _, path := range paths {
+		if err := os.Mkdir(path, 0o755); err != nil && !cgroups.IsCgroup2UnifiedMode() { //nolint:gosec // as all control groups
 			return err
 		}
 	}
+	if !cgroups.IsCgroup2UnifiedMode() || len(paths) == 0 {
+		return nil
+	}
+	enabled := available(filepath.Dir(paths[0]))
+	maps.DeleteFunc(c.code, func(controller, _ string) bool { return !slices.Contains(enabled, controller) })
+	err := cgroups.WriteFile(paths[0], "cgroup.type", "threaded")
+	for controller := range c.code {
+		err = errors.Join(err, cgroups.WriteFile(filepath.Dir(paths[0]), "cgroup.subtree_control", "+"+controller))
+	}
+	if err != nil || len(c.code) == 0 {
+		return c.removeCode(paths...)
+	}
 	return nil
+}
+
+// removeCode gives up the groups for programs, in which nothing may be left.
+func (c cgroup) removeCode(paths ...string) error {
+	clear(c.code)
+	for _, path := range paths {
+		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			return &os.PathError{Op: "rmdir", Path: path, Err: err}
+		}
+	}
+	return nil
+}
+
+// undivide gives up the group for programs, between which and its own the guest's threads cannot move, and limits the whole
+// instead. Some of them may be there.
+func (c cgroup) undivide() error {
+	whole, code := c.Path(""), c.codes()
+	for try := 0; ; try++ { // one there may start a worker meanwhile
+		pids, err := cgroups.GetPids(whole)
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			if err := cgroups.WriteCgroupProc(whole, pid); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+		if err = c.removeCode(code...); err == nil {
+			return c.limit()
+		}
+		if !errors.Is(err, unix.EBUSY) || try == 10 {
+			return err
+		}
+	}
 }
 
 // limit sets the limits.
@@ -222,18 +288,20 @@ func (c cgroup) limit() error {
 	if err := c.limitSockets(config.Resources.Memory); err != nil {
 		return err
 	}
-	if err := c.limitCode(config.Resources); err != nil {
+	all, rest := config.Resources, *config.Resources
+	if err := c.limitCode(&rest); err != nil {
 		return err
 	}
 	done := false
-	firstLimit.Do(func() { done, err = true, c.Set(config.Resources) })
-	if done {
-		return err
+	firstLimit.Do(func() { done, err = true, c.Set(&rest) })
+	if !done {
+		err = c.Set(&rest)
 	}
-	return c.Set(config.Resources)
+	config.Resources = all // for undivide
+	return err
 }
 
-// limitCode sets the limits of the group for programs, and takes them out of those of the whole.
+// limitCode sets the limits of the groups for programs, and takes them out of those of the whole.
 func (c cgroup) limitCode(r *cgroups.Resources) error {
 	if path, ok := c.code["pids"]; ok && r.PidsLimit != nil {
 		if err := cgroups.WriteFile(path, "pids.max", strconv.FormatInt(*r.PidsLimit, 10)); err != nil {
@@ -242,8 +310,12 @@ func (c cgroup) limitCode(r *cgroups.Resources) error {
 		r.PidsLimit = nil
 	}
 	if path, ok := c.code["cpu"]; ok && r.CpuQuota > 0 {
-		for file, value := range map[string]int64{"cpu.cfs_period_us": int64(r.CpuPeriod), "cpu.cfs_quota_us": r.CpuQuota} { //nolint:gosec // a constant
-			if err := cgroups.WriteFile(path, file, strconv.FormatInt(value, 10)); err != nil {
+		files := map[string]string{"cpu.cfs_period_us": strconv.FormatUint(r.CpuPeriod, 10), "cpu.cfs_quota_us": strconv.FormatInt(r.CpuQuota, 10)}
+		if cgroups.IsCgroup2UnifiedMode() {
+			files = map[string]string{"cpu.max": fmt.Sprintf("%d %d", r.CpuQuota, r.CpuPeriod)}
+		}
+		for file, value := range files {
+			if err := cgroups.WriteFile(path, file, value); err != nil {
 				return err
 			}
 		}
@@ -322,7 +394,8 @@ func moveThread(groups map[string]string) error {
 	return nil
 }
 
-// visible returns the folders that the sandbox sees, by their names in it.
+// visible returns what the sandbox sees, by its name there. With version 2 programs find their limits both in the sandbox's group,
+// as most look for them, and in their own one: Go's runtime looks only where that is mounted.
 func (c cgroup) visible() map[string]string {
 	all := map[string]string{}
 	if c.Manager == nil {
@@ -331,6 +404,15 @@ func (c cgroup) visible() map[string]string {
 	for name, path := range c.GetPaths() {
 		if name == "" || controllers[name] {
 			all[name] = cmp.Or(c.code[name], path)
+		}
+	}
+	if !cgroups.IsCgroup2UnifiedMode() {
+		return all
+	}
+	for controller, path := range c.code {
+		all[codeGroup] = path
+		for _, file := range dividing[controller] {
+			all[file] = filepath.Join(path, file)
 		}
 	}
 	return all

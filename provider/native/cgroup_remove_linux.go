@@ -87,8 +87,12 @@ func (c cgroup) processes() ([]int, error) {
 		return nil, err
 	}
 	found := map[int]bool{}
+	find := cgroups.GetAllPids
+	if cgroups.IsCgroup2UnifiedMode() && len(c.code) > 0 {
+		find = cgroups.GetPids // has those below, of which it would find threads
+	}
 	for _, path := range c.GetPaths() {
-		pids, err := cgroups.GetAllPids(path)
+		pids, err := find(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}

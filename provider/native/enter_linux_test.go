@@ -23,10 +23,21 @@ import (
 // startInside starts a sandbox, for tests of what its provider has.
 func startInside(t *testing.T, image string) (*Provider, fumehood.Sandbox) {
 	t.Helper()
+	p := newInside(t, filepath.Join(t.TempDir(), "state"), image)
+	sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, sb
+}
+
+// newInside returns a provider with an image, until the test ends.
+func newInside(t *testing.T, stateDir, image string) *Provider {
+	t.Helper()
 	if err := Supported(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
-	p, err := New(t.Context(), Options{StateDir: filepath.Join(t.TempDir(), "state")})
+	p, err := New(t.Context(), Options{StateDir: stateDir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +48,7 @@ func startInside(t *testing.T, image string) (*Provider, fumehood.Sandbox) {
 			t.Error(err)
 		}
 	})
-	sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, sb
+	return p
 }
 
 // A process that enters a sandbox has all rights. It must not start another program than itself there.

@@ -35,6 +35,7 @@ type process struct {
 	stderr       *ring.Tail
 	ended        chan struct{} // closed when the process has ended
 	copied       bool          // it has copied the image's layers
+	undivided    bool          // see setup.Reply
 	disk         *os.File      // the mount of the writable layer that it needs, if that is not in memory
 	tasks        []*os.File    // see setup.Run
 	volumes      []*os.File    // mounts of volumes that it needs, or has made for other services
@@ -227,7 +228,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	}
 	switch {
 	case err == nil && reply.Step == "":
-		p.copied = reply.Copied
+		p.copied, p.undivided = reply.Copied, reply.Undivided
 		return p.receiveVolumes(c)
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -113,7 +113,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	s.config = setup.Config{
 		Root: &setup.Root{
 			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: cmp.Or(limits.Disk, memoryDisk(limits)), OnDisk: onDisk(limits), Guest: filepath.Dir(s.sb.guest),
-			Cgroups: s.cgroup.visible(), Mounts: mounts, Shm: spec.ShmSize,
+			Mounts: mounts, Shm: spec.ShmSize,
 		},
 		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 		Capabilities: capabilitySet(),
@@ -185,6 +185,7 @@ func (s *service) build(ctx context.Context) error {
 	if err := s.cgroup.create(); err != nil {
 		return fmt.Errorf("make control groups: %w", err)
 	}
+	s.config.Root.Cgroups = s.cgroup.visible()
 	limited := make(chan error, 1)
 	go func() { limited <- s.cgroup.limit() }()
 	var err error
@@ -215,6 +216,11 @@ func (s *service) build(ctx context.Context) error {
 		return err
 	}
 	s.closeVolumes() // the sandbox has them
+	if s.init.undivided {
+		if err := s.cgroup.undivide(); err != nil {
+			return fmt.Errorf("set limits: %w", err)
+		}
+	}
 	if s.init.copied {
 		s.sb.p.copying.Do(func() {
 			s.sb.p.log.Warn("the kernel cannot mount images as an overlay: each sandbox has a copy, which counts against its disk limit")
