@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import threading
 import unittest
+from collections.abc import Callable, Coroutine
 from typing import Any
+from unittest import mock
 
-from fumehood import _errors
+from fumehood import AsyncClient, _errors
 from fumehood._aio import running_io
 from fumehood._calls import Request
 from fumehood._core import Core
@@ -129,6 +132,41 @@ class TestCancel(unittest.TestCase):
         await anyio.to_thread.run_sync(self.canceled.wait, WAITS)
         with contextlib.suppress(_errors.FumehoodError):
             await core.close()
+
+
+class TestStarts(unittest.TestCase):
+    """What a thread makes when nobody waits for it any more is given up too."""
+
+    def give_up(self, name: str, made: object, start: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Cancel start while a function of the package, which makes something, runs in a thread."""
+        running, go = threading.Event(), threading.Event()
+
+        def make(*_: object) -> object:
+            running.set()
+            go.wait(WAITS)
+            return made
+
+        async def main() -> None:
+            task = asyncio.create_task(start())
+            await asyncio.to_thread(running.wait, WAITS)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            go.set()
+
+        with mock.patch(name, make):
+            asyncio.run(main())
+
+    def test_connection(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self.give_up("fumehood._io._connect", ours, lambda: running_io().connect(Address(path="/socket"), None))
+            self.assertEqual(ours.fileno(), -1)
+
+    def test_server(self) -> None:
+        server = mock.Mock()
+        self.give_up("fumehood._client.Server", server, lambda: AsyncClient().start())
+        server.abandon.assert_called_once_with()
 
 
 class TestLease(unittest.TestCase):

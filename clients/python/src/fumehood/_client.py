@@ -140,7 +140,7 @@ class AsyncClient:
             core = Core(io, self._address, self._token)
         else:
             binary, arguments, env = self._launch
-            server = await io.thread(lambda: Server(binary, arguments, env, self._timeout))
+            server = await io.made(lambda: Server(binary, arguments, env, self._timeout), lambda made: made.abandon())
             hello = Hello.parse(server.hello)
             core = Core(io, parse_address(hello.address), "", server)
         try:

@@ -236,7 +236,8 @@ class IO:
     async def connect(self, address: Address, deadline: float | None) -> Connection:
         """Connect to a server."""
         try:
-            return Connection(self, await self.thread(partial(_connect, address, remaining(deadline))))
+            sock = await self.made(partial(_connect, address, remaining(deadline)), socket.socket.close)
+            return Connection(self, sock)
         except FumehoodError:
             raise
         except TimeoutError:
@@ -260,6 +261,27 @@ class IO:
     async def thread(self, work: Callable[[], T]) -> T:
         """Run a function that blocks."""
         return work()
+
+    async def made(self, make: Callable[[], T], discard: Callable[[T], object]) -> T:
+        """Return what a function makes that blocks. If nobody waits for it any more, it is discarded."""
+        lock, made, wanted = threading.Lock(), list[T](), True
+
+        def work() -> T:
+            result = make()
+            with lock:
+                made.append(result)
+                if not wanted:
+                    discard(result)
+            return result
+
+        try:
+            return await self.thread(work)
+        except BaseException:
+            with lock:
+                wanted = False
+                for result in made:
+                    discard(result)
+            raise
 
     @contextlib.asynccontextmanager
     async def holding(self, lock: threading.Lock) -> AsyncIterator[None]:
