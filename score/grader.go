@@ -21,7 +21,9 @@ import (
 // output.
 //
 // Problems that the attempt has caused, or may have caused, are a score of 0 with a reason: an artifact that is
-// missing, a link or too large, and a command that runs out of time or memory. Problems of the grader are errors.
+// missing, a link or too large, and a command that runs out of time or memory, fails, or prints no valid score. A
+// command that fails is an error only if the attempt has no artifacts, or if the command fails in the same way for
+// empty ones: then the grader is wrong. This is tried at the first failure, and the result is kept.
 //
 // A command that runs code of the attempt as its own user and with its own standard output lets that code set the
 // score. It must run the code as another user, in a separate process, and read what that prints.
@@ -39,11 +41,15 @@ type Grader struct {
 	// DefaultGraderTime.
 	Cmd fumehood.Cmd
 	// ByExitCode computes the score from the exit code: 1 for 0, and 0 for every other end. Otherwise the command
-	// must exit with 0 and print what Parse reads; everything else is an error.
+	// must exit with 0 and print what Parse reads; everything else is a failure.
 	ByExitCode bool
+	// ErrorOnFailure makes each failure of the command an error. Attempts that can cause one have no score then.
+	ErrorOnFailure bool
 	// MaxBytes and MaxFiles bound all artifacts together. 0 means DefaultMaxBytes and DefaultMaxFiles.
 	MaxBytes int64
 	MaxFiles int
+
+	empty empties
 }
 
 // DefaultGraderTime is the time limit of a grader's command without a Timeout.
@@ -116,6 +122,9 @@ func (g *Grader) Score(ctx context.Context, a *task.Attempt) (score task.Score, 
 		score, err = g.grade(ctx, a, sb)
 		return err
 	})
+	if f, ok := errors.AsType[*failure](err); ok && !g.ErrorOnFailure && len(g.Artifacts) > 0 {
+		score, err = g.blame(ctx, a, f)
+	}
 	if err != nil {
 		return task.Score{}, fmt.Errorf("grade: %w", err)
 	}
@@ -132,6 +141,8 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox
 		err := artifact.carry(ctx, a.Sandbox, sb.ViaEngine(), left)
 		switch {
 		case err == nil:
+		case errors.Is(err, fumehood.ErrLimit): // it does not fit into the grader's sandbox
+			return task.Score{Reasons: []string{fmt.Sprintf("the artifact %s is rejected: %v", quote(artifact.Path), err)}}, nil
 		case !isUnfit(err):
 			return task.Score{}, fmt.Errorf("copy the artifact %s: %w", quote(artifact.Path), err)
 		case artifact.Optional && err.Error() == notThere:
@@ -139,21 +150,33 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox
 			return task.Score{Reasons: []string{fmt.Sprintf("the artifact %s is rejected: %v", quote(artifact.Path), err)}}, nil
 		}
 	}
-	return g.run(ctx, a, sb)
+	step, err := g.run(ctx, sb)
+	if err != nil {
+		return task.Score{}, err
+	}
+	a.Grader = step
+	return g.read(step.Result)
 }
 
-// run runs the command, records it in the attempt, and returns the score for how it ended.
-func (g *Grader) run(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox) (task.Score, error) {
+// run runs the command. An error that it did not start is a failure.
+func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (*task.Step, error) {
 	cmd := g.Cmd
 	cmd.ViaEngine, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
 	if cmd.Timeout == 0 {
 		cmd.Timeout = DefaultGraderTime
 	}
 	r, err := sb.Exec(ctx, cmd)
-	if err != nil {
-		return task.Score{}, err
+	if errors.Is(err, fumehood.ErrNotStarted) {
+		err = &failure{"did not start", err}
 	}
-	a.Grader = &task.Step{Name: "grader", Cmd: cmd, Result: r}
+	if err != nil {
+		return nil, err
+	}
+	return &task.Step{Name: "grader", Cmd: cmd, Result: r}, nil
+}
+
+// read returns the score for how the command ended.
+func (g *Grader) read(r *fumehood.Result) (task.Score, error) {
 	fail := func(class error, format string, a ...any) error {
 		why := fmt.Errorf("the grader's command "+format, a...)
 		for _, out := range []struct{ name, text string }{{"error", r.Stderr.Text()}, {"output", r.Stdout.Text()}} {
@@ -178,14 +201,14 @@ func (g *Grader) run(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox) 
 	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // also possibly on purpose
 		return task.Score{Reasons: []string{"the grader's command " + ended(r) + ", and its sandbox had reached its limit of processes or memory"}}, nil
 	case !r.Success():
-		return task.Score{}, fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))
+		return task.Score{}, &failure{ended(r), fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))}
 	}
 	s, err := Parse(r.Stdout.Bytes)
 	if r.Stdout.Truncated() {
 		err = fmt.Errorf("it has %d bytes", r.Stdout.Total)
 	}
 	if err != nil {
-		return task.Score{}, fail(fumehood.ErrConfig, "has printed no score: %v", err)
+		return task.Score{}, &failure{"printed no score", fail(fumehood.ErrConfig, "has printed no score: %v", err)}
 	}
 	return s, nil
 }

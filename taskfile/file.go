@@ -194,6 +194,10 @@ type Grader struct {
 	// {"score": N, "scores": {NAME: N}, "reasons": [TEXT]}. With exit_code it is 1 for exit code 0, and 0
 	// otherwise.
 	Score string `yaml:"score" form:"score"`
+	// OnFailure is what a command stands for that fails or prints no valid score. With score (the default) the attempt
+	// has the score 0, unless the command fails in the same way for empty artifacts. With error it is always an error:
+	// attempts can use that to have no score.
+	OnFailure string `yaml:"on_failure" form:"failure"`
 	// Artifacts are files and folders of the attempt that are copied into it, each a path, or {path, to,
 	// optional}. If they contain links or special files, the score is 0.
 	Artifacts []score.Artifact `yaml:"artifacts"`

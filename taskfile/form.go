@@ -14,10 +14,12 @@ import (
 	"github.com/fumehood/fumehood/score"
 )
 
-// The values of Grader.Score.
+// The values of Grader.Score and Grader.OnFailure.
 const (
-	scoreJSON     = "json"
-	scoreExitCode = "exit_code"
+	scoreJSON      = "json"
+	scoreExitCode  = "exit_code"
+	onFailureScore = "score"
+	onFailureError = "error"
 )
 
 var forms = strict.Forms(map[string]strict.Form{
@@ -26,6 +28,7 @@ var forms = strict.Forms(map[string]strict.Form{
 	"command": {Wanted: "a command: a list, or a text for sh"},
 	"regexp":  {Wanted: "a regular expression"},
 	"score":   {Choices: []string{scoreJSON, scoreExitCode}},
+	"failure": {Choices: []string{onFailureScore, onFailureError}},
 	"outcome": {Choices: outcomes()},
 })
 

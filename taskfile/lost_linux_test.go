@@ -26,17 +26,6 @@ import (
 // happened.
 func TestTask_sandboxEnds(t *testing.T) {
 	t.Parallel()
-	inNative := func(t *testing.T) fumehood.Provider {
-		if err := native.Supported(); err != nil {
-			tier.Missing(t, tier.CI, err)
-		}
-		p, err := native.New(t.Context(), native.Options{StateDir: filepath.Join(t.TempDir(), "state")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		testimages.Load(t, p, "fumehood-test/busybox")
-		return p
-	}
 	inDocker := func(t *testing.T) fumehood.Provider { return dockertest.Provider(t, docker.Options{}) }
 	for name, c := range map[string]struct {
 		provider func(t *testing.T) fumehood.Provider
@@ -99,6 +88,45 @@ func TestTask_sandboxEnds(t *testing.T) {
 					t.Errorf("got %+v", last)
 				}
 			})
+		}
+	}
+}
+
+// inNative returns a native provider with the image fumehood-test/busybox.
+func inNative(t *testing.T) fumehood.Provider {
+	if err := native.Supported(); err != nil {
+		tier.Missing(t, tier.CI, err)
+	}
+	p, err := native.New(t.Context(), native.Options{StateDir: filepath.Join(t.TempDir(), "state")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testimages.Load(t, p, "fumehood-test/busybox")
+	return p
+}
+
+// An attempt that leaves no space in its grader's sandbox has the score 0.
+func TestTask_graderDisk(t *testing.T) {
+	t.Parallel()
+	f, _ := mustLay(t, map[string]string{"task.yaml": `
+name: t
+environment: {image: fumehood-test/busybox, workdir: /work}
+grader:
+  command: sh /submission/x; dd if=/dev/zero of=/report bs=64k count=1 && echo 1
+  artifacts: [x]
+  max_size: 100MiB
+  limits: {disk: 16MiB}
+samples:
+  - {id: honest, command: "echo true >x"}
+  - {id: fills, command: "echo 'dd if=/dev/zero of=/full bs=1M; true' >x"}
+  - {id: too large, command: "dd if=/dev/urandom of=x bs=1M count=20"}
+`})
+	for id, r := range run(t, f, inNative(t)) {
+		switch {
+		case r.Score == nil:
+			t.Errorf("%s: no score: %+v", id, r.Error)
+		case id == "honest" && r.Score.Value != 1, id != "honest" && (r.Score.Value != 0 || !strings.Contains(r.Score.Reasons[0], "pace left on device")):
+			t.Errorf("%s: %+v", id, r.Score)
 		}
 	}
 }

@@ -333,7 +333,7 @@ func (g *Grader) resolve(id string, who, me origin, env *environment, envs *envi
 	out := &score.Grader{
 		Spec: env.with(g.Limits, spec.Limits{}), Artifacts: g.Artifacts, ByExitCode: g.Score == scoreExitCode, MaxBytes: g.MaxSize, MaxFiles: g.MaxFiles,
 		Cmd:    fumehood.Cmd{Args: g.Command, User: g.User, Dir: g.Workdir, Env: g.Env, Timeout: limit(g.Timeout), CPUTime: limit(g.CPUTime)},
-		Hidden: hidden,
+		Hidden: hidden, ErrorOnFailure: g.OnFailure == onFailureError,
 	}
 	env.needs(id, &out.Spec)
 	if err := out.Validate(); err != nil {

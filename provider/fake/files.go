@@ -229,7 +229,7 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 	return nil
 }
 
-// Upload writes the archive's regular files and ignores its directories.
+// Upload writes the archive's regular files and directories.
 func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error {
 	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()
@@ -239,6 +239,9 @@ func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error 
 		case err != nil:
 			return &fumehood.Error{Class: fumehood.ErrConfig, Err: err}
 		case h.Typeflag == tar.TypeDir:
+			if err := f.Change(ctx, provider.Change{Op: provider.ChangeMkdir, Path: path.Join(dir, h.Name), Recursive: true}); err != nil {
+				return err
+			}
 		case h.Typeflag != tar.TypeReg:
 			return unsupported("links and special files")
 		default:
