@@ -461,6 +461,29 @@ def test_trial_full_disk(tmp_path: Path, then: str) -> None:
     assert reward(run_trial(tmp_path, make_task(tmp_path / "task", solve, 'network_mode = "no-network"'))) == 0
 
 
+@pytest.mark.skipif(PROVIDER != "native", reason="only the native provider's sandboxes have a disk of their own")
+def test_full_disk_filtered(tmp_path: Path) -> None:
+    """Also if only some logs are copied, a reward that finds no space is 0, and one that is there stays."""
+
+    async def test(env: BaseEnvironment) -> None:
+        target = env.trial_paths.verifier_dir
+        logs = {"source_dir": "/logs/verifier", "target_dir": target, "include": ["*.txt"]}
+        await env.exec("mkdir -p /logs/verifier; echo 1 >/logs/verifier/reward.txt")
+        await env.download_dir_filtered(**logs)
+        assert (target / "reward.txt").read_text() == "1\n"
+        (target / "reward.txt").unlink()
+        await env.exec("rm /logs/verifier/reward.txt; dd if=/dev/zero of=/big bs=1M; dd if=/dev/zero of=/more bs=1")
+        await env.download_dir_filtered(**logs)
+        assert (target / "reward.txt").read_text() == "0\n"
+        await env.exec("rm /big /more")
+        (target / "reward.txt").unlink()
+        await env.download_dir_filtered(**logs)
+        assert not (target / "reward.txt").exists()
+
+    config = {"docker_image": IMAGE, "workdir": "/tmp"}
+    in_environment(make(tmp_path, config=config, network_policy=NO_NETWORK), test)
+
+
 def test_services(tmp_path: Path) -> None:
     """Commands and files of each service, and the end of one."""
 

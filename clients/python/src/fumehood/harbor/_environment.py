@@ -322,8 +322,27 @@ class FumehoodEnvironment(BaseEnvironment):
         """
         most = self.options.max_download_bytes, self.options.max_download_entries
         await _files.download_dir(await self._reader(service), source_dir, Path(target_dir), self.logger, *most)
-        if service is None and Path(target_dir) == self.trial_paths.verifier_dir:
+        if service is None and self._has_reward(target_dir):
             await self._reward_full_disk(source_dir)
+
+    async def download_dir_filtered(self, *, source_dir: str, target_dir: Path | str, **patterns: Any) -> None:
+        """Copy the files of a directory that patterns select, by an archive in the sandbox.
+
+        A full disk has the effect that it has on download_dir.
+        """
+        try:
+            await super().download_dir_filtered(source_dir=source_dir, target_dir=target_dir, **patterns)
+        except (RuntimeError, LimitError) as e:
+            full = await _files.is_full(self._service(MAIN_SERVICE_NAME, "root"), source_dir)
+            if not (full and self._has_reward(target_dir)):
+                raise
+            self.logger.warning("not downloaded: %s: the sandbox's disk is full: %s", source_dir, e)
+        if self._has_reward(target_dir):
+            await self._reward_full_disk(source_dir)
+
+    def _has_reward(self, target: Path | str) -> bool:
+        """Report whether a directory is the one that gets the verifier's reward."""
+        return Path(target) == Path(self.trial_paths.verifier_dir)
 
     async def _reward_full_disk(self, source: str) -> None:
         """Write a reward of 0 if the disk of the main service is full, and there is no reward for that reason."""
