@@ -256,14 +256,14 @@ class Calls:
         """Send a request and return the JSON object of its answer."""
         return decode(await self.call(request, deadline))
 
-    async def save(self, request: Request, target: Target, max_bytes: int = 0) -> None:
+    async def save(self, request: Request, target: Target, max_bytes: int = -1) -> None:
         """Send a request and write the body of its answer to a target. 0 means MAX_SAVED bytes, -1 no limit."""
         most, size = max_bytes or MAX_SAVED, 0
         with contextlib.closing(await self.open(request)) as answer, writing(target) as file:
             while piece := await answer.read():
                 size += len(piece)
                 if 0 <= most < size:
-                    what = f"read {request.query['path']}: more than {most} bytes"
+                    what = f"read {request.query.get('path', '')}: more than {most} bytes"
                     raise errors.TooLargeError(what, hint="read less, or raise max_bytes")
                 await self.io.thread(functools.partial(file.write, piece))
 
