@@ -275,7 +275,7 @@ func TestImpatient_slowReader(t *testing.T) {
 		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * patience) // the reader takes longer than a registry may
+		<-time.After(2 * patience) // the reader takes longer than a registry may
 		if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) != size-1 {
 			t.Errorf("%d bytes, %v", len(rest), err)
 		}

@@ -2,6 +2,7 @@ package imagestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -81,7 +82,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.sent += n; b.sent >= leastSent {
 		b.sent, b.left = 0, b.late.within
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = b.cause(err)
 	}
 	return n, err
@@ -89,7 +90,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 
 // cause returns the error of a request: late, if that has ended it.
 func (b *boundedBody) cause(err error) error {
-	if context.Cause(b.ctx) == error(b.late) {
+	if errors.Is(context.Cause(b.ctx), b.late) {
 		return b.late
 	}
 	return err

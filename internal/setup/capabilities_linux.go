@@ -32,7 +32,7 @@ func dropBounding(set uint64) error {
 		if bounding&^set&(1<<c) == 0 {
 			continue
 		}
-		if err := onAllThreads("prctl", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c), 0); err != nil {
+		if err := onAllThreads("prctl", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uintptr(c)); err != nil {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
 	}
@@ -60,7 +60,7 @@ func capabilityData(permitted, inheritable uint64) (data [2]unix.CapUserData) {
 func setCapabilities(set uint64) error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := capabilityData(set, 0)
-	return onAllThreads("capset", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])), 0)
+	return onAllThreads("capset", unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&data[0])))
 }
 
 // BoundingSet returns the capabilities that this process and its children can have at most, one bit for each.

@@ -16,7 +16,7 @@ func (r *Root) leaveCgroupNamespace(tasks []int) error {
 	if _, ok := r.Cgroups[""]; !ok {
 		return nil
 	}
-	if err := onAllThreads("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0, 0); err != nil {
+	if err := onAllThreads("unshare", unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP, 0); err != nil {
 		return err
 	}
 	if len(tasks) != 2 { // not a pair
@@ -29,7 +29,7 @@ func (r *Root) leaveCgroupNamespace(tasks []int) error {
 		return err
 	}
 	defer unix.Close(namespace)
-	return onAllThreads("setns", unix.SYS_SETNS, uintptr(namespace), unix.CLONE_NEWCGROUP, 0)
+	return onAllThreads("setns", unix.SYS_SETNS, uintptr(namespace), unix.CLONE_NEWCGROUP)
 }
 
 // codeNamespace makes a control group namespace whose root is the group to which the file code leads, and opens it. The file own

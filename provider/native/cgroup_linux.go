@@ -285,7 +285,7 @@ func (c cgroup) limit() error {
 	if err != nil {
 		return err
 	}
-	if err := c.limitSockets(config.Resources.Memory); err != nil {
+	if err := c.limitSockets(config.Memory); err != nil {
 		return err
 	}
 	all, rest := config.Resources, *config.Resources
