@@ -126,7 +126,9 @@ func (c Command) counted(ctx context.Context, exit provider.Exit) provider.Exit 
 	if c.guest == nil { // the Host itself does not report usage
 		exit.Usage.OOMKills = max(int64(c.m.now(ctx).OOMs-c.ooms), 0)
 		if now := c.m.counters(ctx); now != nil && c.count != nil { // they count since the sandbox's start
-			exit.Usage.OOMKills = max(exit.Usage.OOMKills, now.OOMKills-c.count.OOMKills)
+			if kills := now.OOMKills - c.count.OOMKills; kills > 0 {
+				exit.Usage.OOMKills = kills // the Host may report one twice, while the memory is being freed
+			}
 			exit.Usage.PIDsLimits = max(now.PIDsLimits-c.count.PIDsLimits, 0)
 		}
 		exit.Alone = true
