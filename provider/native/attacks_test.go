@@ -136,7 +136,7 @@ for pid in others:
     for f in ("mem", "environ", "auxv", "maps", "smaps", "pagemap", "exe", "fd/0", "stack", "syscall"):
         attempt(lambda: len(open("/proc/%d/%s" % (pid, f), "rb").read(1)) > 0)
     for f in ("mem", "exe", "fd/0", "fd/2"): attempt(opened, "/proc/%d/%s" % (pid, f), os.O_WRONLY)
-`, "EPERM EACCES nothing"},
+`, "EPERM EACCES EROFS nothing"},
 	"trace the guest": {`
 iov = struct.pack("QQ", ctypes.addressof(buf), 8)
 for pid in others:
@@ -180,7 +180,7 @@ for r in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
         try: resource.setrlimit(r, (hard + 1, hard + 1)); show("done")
         except (ValueError, PermissionError): show("EPERM")
 attempt(os.setpriority, os.PRIO_PROCESS, 0, -5); attempt(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)))
-`, "EPERM EACCES nothing"},
+`, "EPERM EACCES EROFS nothing"},
 	"network": {`
 attempt(lambda: [i for i in socket.if_nameindex() if i[1] != "lo"] != [])
 attempt(lambda: len(open("/proc/net/route").readlines()) > 1)
@@ -252,7 +252,7 @@ for name, text in (("uid_map", "0 0 1"), ("gid_map", "0 0 1"), ("setgroups", "de
     for p in ("self", "1"): attempt(lambda: open("/proc/%s/%s" % (p, name), "wb", 0).write(text.encode()))
 for f in (os.setresuid, os.setresgid): attempt(f, *[HOST["ids"]] * 3)
 attempt(os.setgroups, [HOST["ids"]])
-`, "EPERM EACCES EINVAL"},
+`, "EPERM EACCES EROFS EINVAL"},
 	"the host's files as root": {`
 for d in glob.glob("/dev/*") + ["/.fumehood", "/.fumehood/guest", "/sys", "/sys/fs/cgroup", "/proc/sys"]:
     if not os.path.islink(d) and d not in ("/dev/pts", "/dev/shm", "/dev/mqueue"):
