@@ -28,18 +28,16 @@ func TestSandbox_guestProcess(t *testing.T) {
 	}
 }
 
-// sacrifice prints something, raises the score of the guest by the files of its threads, and takes all memory.
+// sacrifice prints something, and after a line of input it raises the score of the guest by the files of its threads, and takes all
+// memory.
 const sacrifice = `
-import os, sys, time
-sys.stdout.write("before\n"); sys.stdout.flush()
-time.sleep(0.5)
+print("before", flush=True)
+input()
 for id in range(1, 200):
     try:
         if "\nTgid:\t1\n" in open("/proc/%d/status" % id).read():
             open("/proc/%d/oom_score_adj" % id, "w").write("1000")
-            print("chosen", id, flush=True)
     except OSError: pass
-time.sleep(0.5)
 all = []
 while True: all.append(bytearray(1 << 20))
 `
@@ -48,8 +46,20 @@ while True: all.append(bytearray(1 << 20))
 func TestExec_guestSacrificed(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, User: "root", Limits: fumehood.Limits{Memory: 64 << 20}})
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", sacrifice}, Timeout: time.Minute})
-	t.Logf("%+v, %v", res, err)
+	p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", sacrifice}, StdinPipe: true, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range p.Follow(t.Context(), fumehood.Stdout, 0) { // its output is here
+		if err == nil {
+			_, err = p.Write([]byte("\n"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	res, err := p.Wait(t.Context())
 	if err != nil || res.Success() || !strings.HasPrefix(res.Stdout.Text(), "before\n") {
 		t.Errorf("%+v, %v", res, err)
 	}
