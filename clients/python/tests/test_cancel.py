@@ -18,6 +18,7 @@ from fumehood._calls import Request
 from fumehood._core import Core
 from fumehood._io import IO, Address, deadline_of, finish
 from tests.fake import Fake, Got, answer, failure
+from tests.real import wait_for
 
 try:
     import anyio
@@ -170,6 +171,21 @@ class TestStarts(unittest.TestCase):
 
 
 class TestLease(unittest.TestCase):
+    def test_hold_ended(self) -> None:
+        """A client that is closed between two holds of its lease closes the connection of the first."""
+
+        async def main(address: Address) -> None:
+            core = Core(running_io(), address)
+            await core.lease()
+            assert core._hold
+            idle = core._hold._calls._idle
+            self.assertTrue(await asyncio.to_thread(wait_for, lambda: bool(idle)))
+            await core.close()
+            self.assertFalse(idle)
+
+        with Fake(lambda got: answer({"id": "i-1"})) as fake:
+            asyncio.run(main(Address(path=fake.path)))
+
     def test_held_again(self) -> None:
         held: list[int] = []
         again = threading.Event()

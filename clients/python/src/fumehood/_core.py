@@ -36,6 +36,13 @@ class Hold:
         self.stop = calls.io.spawn(self._run)
 
     async def _run(self) -> None:
+        try:
+            await self._keep()
+        finally:
+            self.release()
+            self._calls.close_idle()
+
+    async def _keep(self) -> None:
         lease = self.lease
         while self.lease:
             try:
@@ -50,8 +57,6 @@ class Hold:
                     self.lease = ""  # the next sandbox opens another
             if self.lease:
                 await self._calls.io.sleep(PAUSE)
-        self.release()
-        self._calls.close_idle()
 
     def release(self) -> None:
         """Close the connection."""
