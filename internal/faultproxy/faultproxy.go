@@ -142,7 +142,7 @@ func (p *Proxy) Made() map[string]int {
 
 var (
 	version = regexp.MustCompile(`^/v[0-9.]+`)
-	object  = regexp.MustCompile(`^(/(?:containers|exec|networks|volumes|images)/)(.+?)(/(?:json|start|stop|attach|logs|archive|exec|wait|resize|tag))?$`)
+	object  = regexp.MustCompile(`^(/(?:containers|exec|networks|volumes|images)/)(.+?)(/(?:json|start|stop|kill|pause|unpause|attach|logs|archive|exec|wait|resize|top|stats|update|rename|tag|connect|disconnect))?$`)
 )
 
 // callOf returns the name of a call.

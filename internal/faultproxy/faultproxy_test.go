@@ -48,6 +48,8 @@ func TestCallOf(t *testing.T) {
 		"/v1.41/containers/0a1b":            "GET /containers/*",
 		"/containers/create":                "GET /containers/create",
 		"/v1.41/images/a/b:c/json":          "GET /images/*/json",
+		"/v1.41/containers/0a1b/pause":      "GET /containers/*/pause",
+		"/v1.41/networks/0a1b/connect":      "GET /networks/*/connect",
 		"/v1.41/exec/0a1b/start":            "GET /exec/*/start",
 		"/v1.41/volumes/fumehood-guest-1-a": "GET /volumes/*",
 		"/v1.41/events":                     "GET /events",

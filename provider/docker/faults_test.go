@@ -25,12 +25,7 @@ import (
 // faulty connects to the daemon through a proxy, which causes faults after a call of its Decide.
 func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Proxy) {
 	t.Helper()
-	direct := engineOf(t).Endpoint()
-	socket, ok := faultproxy.Socket(direct)
-	if !ok {
-		tier.Missing(t, tier.Quick, fmt.Errorf("the proxy only supports unix sockets, but the daemon is at %s: unset DOCKER_HOST", direct))
-	}
-	proxy := faultproxy.Start(t, socket)
+	proxy := faultproxy.Start(t, socketOf(t))
 	opts.Host = proxy.Host
 	p := newProvider(t, opts)
 	t.Cleanup(func() {
@@ -40,6 +35,17 @@ func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Pr
 		}
 	})
 	return p, proxy
+}
+
+// socketOf returns the daemon's socket, which a proxy needs.
+func socketOf(t *testing.T) string {
+	t.Helper()
+	direct := engineOf(t).Endpoint()
+	socket, ok := faultproxy.Socket(direct)
+	if !ok {
+		tier.Missing(t, tier.Quick, fmt.Errorf("the proxy only supports unix sockets, but the daemon is at %s: unset DOCKER_HOST", direct))
+	}
+	return socket
 }
 
 // mix causes faults in a share of the calls. It limits the number of hangs, because each takes as long as the call's
@@ -276,9 +282,7 @@ func TestFaults_daemonDiskFull(t *testing.T) {
 // The daemon sends no more events about containers, and the connection stays open.
 func TestFaults_noEvents(t *testing.T) {
 	t.Parallel()
-	direct := engineOf(t).Endpoint()
-	socket, _ := faultproxy.Socket(direct)
-	proxy := faultproxy.Start(t, socket)
+	proxy := faultproxy.Start(t, socketOf(t))
 	var hung atomic.Int64
 	proxy.Decide(func(call string) faultproxy.Fault {
 		if call == "GET /events" && hung.Add(1) == 1 {

@@ -167,8 +167,9 @@ func killedOwner() {
 	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 		return
 	}
-	i := slices.IndexFunc(phases, func(ph phase) bool { return ph.name == os.Getenv(phaseVar) })
-	err = phases[i].do(ctx, p, os.Getenv(argVar), func() { say("now") })
+	all := append(slices.Clone(phases), journaled)
+	i := slices.IndexFunc(all, func(ph phase) bool { return ph.name == os.Getenv(phaseVar) })
+	err = all[i].do(ctx, p, os.Getenv(argVar), func() { say("now") })
 	say(fmt.Sprint("it has ended: ", err))
 }
 

@@ -180,7 +180,11 @@ func killedOwner(phase string) {
 		UserNamespace: os.Getenv(usersVar) != "",
 	})
 	k.check(err)
-	killedPhases[phase](k, func() { fmt.Println("now") })
+	now := func() { fmt.Println("now") }
+	if phase == journaled {
+		k.journaled(now)
+	}
+	killedPhases[phase](k, now)
 	<-time.After(time.Minute)
 }
 
