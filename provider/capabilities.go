@@ -14,8 +14,8 @@ type Opener interface {
 	// its Spec.TTL. An unknown name is an ErrConfig. If the default service does not run, the error is an
 	// ErrUnavailable that reports how it ended. For commands of other processes, see Service.RefreshProcesses.
 	Open(ctx context.Context, name string) (fumehood.Sandbox, error)
-	// Kept lists the kept sandboxes by name.
-	Kept(ctx context.Context) ([]KeptSandbox, error)
+	// Kept lists the kept sandboxes by name: all, or those of the given names that exist.
+	Kept(ctx context.Context, names ...string) ([]KeptSandbox, error)
 	// Logs sends the output of the main process of a kept sandbox's service to out, whether or not it still runs. The
 	// beginning of a long output may not be kept.
 	// An empty service means the default one. If the main process is Fumehood's own, it writes nothing, and the

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -94,8 +93,8 @@ func (a *commandLine) holder(ctx context.Context, name string) (opened, error) {
 		case i == len(places)-1: // it reports an unknown name
 			return o, nil
 		}
-		kept, err := o.Kept(ctx)
-		if err == nil && slices.ContainsFunc(kept, func(k provider.KeptSandbox) bool { return k.Name == name }) {
+		kept, err := o.Kept(ctx, name)
+		if err == nil && len(kept) > 0 {
 			return o, nil
 		}
 		if err := errors.Join(err, o.Close(ctx)); err != nil {

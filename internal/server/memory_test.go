@@ -172,7 +172,9 @@ type keptElsewhere struct {
 	provider.Opener
 }
 
-func (keptElsewhere) Kept(context.Context) ([]provider.KeptSandbox, error) { return nil, nil }
+func (keptElsewhere) Kept(context.Context, ...string) ([]provider.KeptSandbox, error) {
+	return nil, nil
+}
 
 // The server forgets kept sandboxes that expired or that another process has removed.
 func TestMemory_kept_removed_elsewhere(t *testing.T) {

@@ -75,13 +75,17 @@ func unknown(op, name string) error {
 	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox named %q", name), Hint: "`fumehood ps` lists the named sandboxes"}
 }
 
-// Kept lists the kept sandboxes by name.
-func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
-	found, err := p.kept(ctx, owner.LabelKept+"=true")
+// Kept lists the kept sandboxes by name: all, or those of the given names that exist.
+func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSandbox, error) {
+	label, renewed := owner.LabelKept+"=true", ""
+	if len(names) == 1 { // the containers of others may not answer
+		label, renewed = owner.LabelSandbox+"="+names[0], names[0]
+	}
+	found, err := p.kept(ctx, label)
 	if err != nil {
 		return nil, within(ctx, "list sandboxes", err)
 	}
-	renewals, err := p.renewals(ctx, "")
+	renewals, err := p.renewals(ctx, renewed)
 	if err != nil {
 		return nil, within(ctx, "list sandboxes", err)
 	}
@@ -92,6 +96,9 @@ func (p *Provider) Kept(ctx context.Context) ([]provider.KeptSandbox, error) {
 			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
 		}
 		k.Name, k.Provider = first.Labels[owner.LabelSandbox], p.Name()
+		if len(names) > 0 && !slices.Contains(names, k.Name) {
+			continue
+		}
 		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
 		for _, r := range renewals {
 			if until := timeOf(r, owner.LabelExpires); r.Labels[owner.LabelSandbox] == k.Name && !k.Expires.IsZero() && until.After(k.Expires) {

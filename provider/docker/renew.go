@@ -7,29 +7,22 @@ import (
 	"github.com/fumehood/fumehood/internal/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/sweep"
-	"github.com/fumehood/fumehood/provider"
 )
 
 // Renew postpones the expiry of a kept sandbox. An Engine cannot change labels. The new expiry is therefore a label of an
 // empty volume that belongs to the sandbox. The latest expiry of a sandbox's objects counts.
 func (p *Provider) Renew(ctx context.Context, name string, ttl time.Duration) (time.Time, error) {
 	op := "renew sandbox " + name
-	all, err := p.Kept(ctx)
+	found, err := p.Kept(ctx, name)
 	if err != nil {
 		return time.Time{}, within(ctx, op, err)
 	}
-	var found *provider.KeptSandbox
-	for i := range all {
-		if all[i].Name == name {
-			found = &all[i]
-		}
-	}
 	expires := time.Now().Add(ttl).UTC().Truncate(time.Second)
 	switch {
-	case found == nil:
+	case len(found) == 0:
 		return time.Time{}, unknown(op, name)
-	case found.Expires.IsZero(), !expires.After(found.Expires):
-		return found.Expires, nil
+	case found[0].Expires.IsZero(), !expires.After(found[0].Expires):
+		return found[0].Expires, nil
 	}
 	old, err := p.renewals(ctx, name)
 	if err != nil {

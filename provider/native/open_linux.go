@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -90,15 +91,15 @@ func (p *Provider) found(folder string) (*sandbox, error) {
 	return sb, nil
 }
 
-// Kept lists the kept sandboxes by name.
-func (p *Provider) Kept(context.Context) ([]provider.KeptSandbox, error) {
+// Kept lists the kept sandboxes by name: all, or those of the given names that exist.
+func (p *Provider) Kept(_ context.Context, names ...string) ([]provider.KeptSandbox, error) {
 	folders, err := owner.Folders(p.stateDir) // by name
 	if err != nil {
 		return nil, failed("list sandboxes", err)
 	}
 	var all []provider.KeptSandbox
 	for _, f := range folders {
-		if !f.Kept {
+		if !f.Kept || len(names) > 0 && !slices.Contains(names, f.Name) {
 			continue
 		}
 		k := provider.KeptSandbox{Expires: f.Expires, States: map[string]string{}}
