@@ -15,10 +15,11 @@ type Provider interface {
 	Name() string
 	// Start starts a sandbox and returns when commands can run in it; ctx limits the start only. It is all or
 	// nothing: on an error, everything created so far is removed. A field of spec that the provider cannot honor is
-	// an ErrUnsupported, an invalid one an ErrConfig.
+	// an ErrUnsupported, an invalid one an ErrConfig. After Close it is an ErrUnavailable.
 	Start(ctx context.Context, spec Spec) (Sandbox, error)
-	// Close removes every sandbox that this provider still holds, except kept ones. It continues after cancellation
-	// of ctx and may be called twice.
+	// Close removes every sandbox that this provider still holds, except kept ones. It ends starts that are under way
+	// or waits for them. It continues after cancellation of ctx. It may be called again: after an error, that tries
+	// again what is left.
 	Close(ctx context.Context) error
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/spec"
@@ -104,7 +105,7 @@ func TestTransfer_CopyOut(t *testing.T) {
 func TestApp_Up(t *testing.T) {
 	t.Parallel()
 	d := app.Described{Spec: fumehood.Spec{Keep: true}, Provider: "local"}
-	started := func(info fumehood.Info) error {
+	started := func(info fumehood.Info, _ func() (provider.KeptSandbox, error)) error {
 		t.Errorf("%s was started", info.Name)
 		return nil
 	}
@@ -125,7 +126,7 @@ func TestApp_allowLocal(t *testing.T) {
 	if _, err := a.Run(t.Context(), app.RunOptions{Sandbox: d}); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("run: %v", err)
 	}
-	if err := a.Up(t.Context(), d, func(fumehood.Info) error { return nil }); !errors.Is(err, fumehood.ErrConfig) {
+	if err := a.Up(t.Context(), d, func(fumehood.Info, func() (provider.KeptSandbox, error)) error { return nil }); !errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("up: %v", err)
 	}
 }

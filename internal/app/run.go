@@ -60,20 +60,37 @@ func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, e
 	return res, nil
 }
 
-// Up starts a sandbox whose spec has Keep set, and calls started with its Info. It returns the error of started,
-// but the sandbox stays.
-func (a *App) Up(ctx context.Context, d Described, started func(fumehood.Info) error) (err error) {
+// Up starts a sandbox whose spec has Keep set, and calls started with its Info and a function that returns how the
+// provider lists it. Up returns the error of started, but the sandbox stays.
+func (a *App) Up(
+	ctx context.Context, d Described, started func(info fumehood.Info, listed func() (provider.KeptSandbox, error)) error,
+) (err error) {
 	p, err := a.open(ctx, d)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	if _, ok := p.(provider.Opener); !ok {
+	opener, ok := p.(provider.Opener)
+	if !ok {
 		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", p.Name())}
 	}
 	sb, err := a.start(ctx, p, d)
 	if err != nil {
 		return err
 	}
-	return errors.Join(started(sb.Info()), sb.Close(ctx)) // Close leaves a kept sandbox in place
+	info := sb.Info()
+	err = started(info, func() (provider.KeptSandbox, error) { return listed(ctx, opener, info.Name) })
+	return errors.Join(err, sb.Close(ctx)) // Close leaves a kept sandbox in place
+}
+
+// listed returns how the provider lists a kept sandbox.
+func listed(ctx context.Context, o provider.Opener, name string) (provider.KeptSandbox, error) {
+	found, err := o.Kept(ctx, name)
+	if err == nil && len(found) == 0 {
+		err = &fumehood.Error{Op: "list sandbox " + name, Class: fumehood.ErrUnavailable, Err: errors.New("it has been removed")}
+	}
+	if err != nil {
+		return provider.KeptSandbox{}, err
+	}
+	return found[0], nil
 }

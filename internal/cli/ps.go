@@ -41,6 +41,14 @@ type sandboxJSON struct {
 	Services []serviceJSON `json:"services"`
 }
 
+func sandboxOf(k provider.KeptSandbox, services []serviceJSON) sandboxJSON {
+	s := sandboxJSON{Name: k.Name, Provider: k.Provider, Created: k.Created.UTC(), Services: services}
+	if !k.Expires.IsZero() {
+		s.Expires = new(k.Expires.UTC())
+	}
+	return s
+}
+
 type serviceJSON struct {
 	fumehood.ServiceInfo
 	State string `json:"state,omitempty"`
@@ -82,10 +90,7 @@ func (a *commandLine) ps(ctx context.Context, asJSON bool) error {
 	if asJSON {
 		all := make([]sandboxJSON, len(kept))
 		for i, k := range kept {
-			all[i] = sandboxJSON{Name: k.Name, Provider: k.Provider, Created: k.Created.UTC(), Services: services(k.Services, k.States)}
-			if !k.Expires.IsZero() {
-				all[i].Expires = new(k.Expires.UTC())
-			}
+			all[i] = sandboxOf(k, services(k.Services, k.States))
 		}
 		return a.printJSON(all)
 	}

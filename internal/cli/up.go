@@ -3,12 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // upOptions are the options of `fumehood up`.
@@ -64,17 +64,15 @@ func runUp(ctx context.Context, a *commandLine, opts upOptions) error {
 	}
 	defer file.Close()
 	opts.spec.Journal = journal
-	began := time.Now().UTC()
-	return a.actions().Up(ctx, opts.spec, func(info fumehood.Info) error {
+	return a.actions().Up(ctx, opts.spec, func(info fumehood.Info, listed func() (provider.KeptSandbox, error)) error {
 		if !opts.json {
 			_, err := fmt.Fprintln(a.Out, info.Name)
 			return err
 		}
-		obj := sandboxJSON{Name: info.Name, Provider: info.Provider, Created: began, Services: services(info.Services, nil)}
-		if opts.spec.TTL > 0 {
-			expires := began.Add(opts.spec.TTL)
-			obj.Expires = &expires
+		k, err := listed() // as ps
+		if err != nil {
+			return err
 		}
-		return a.printJSON(obj)
+		return a.printJSON(sandboxOf(k, services(info.Services, nil)))
 	})
 }

@@ -279,3 +279,31 @@ func TestRenew_concurrent(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// listing is a provider that lists one kept sandbox.
+type listing struct {
+	fumehood.Provider
+	provider.Opener
+	kept provider.KeptSandbox
+}
+
+func (l listing) Kept(context.Context, ...string) ([]provider.KeptSandbox, error) {
+	return []provider.KeptSandbox{l.kept}, nil
+}
+
+// A new kept sandbox has the expiry that a list has.
+func TestCreate_expiry(t *testing.T) {
+	t.Parallel()
+	c := callDirectly(t, Options{Permit: Permit{Kept: true}})
+	open := c.opts.Open
+	want := time.Now().Add(59 * time.Minute).UTC().Truncate(time.Second)
+	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		p, err := open(ctx, report)
+		return listing{Provider: p, kept: provider.KeptSandbox{Info: fumehood.Info{Name: "listed"}, Expires: want}}, err
+	}
+	var got api.Sandbox
+	c.ok("POST", "/v1/sandboxes", fumehood.Spec{Name: "listed", Keep: true, TTL: time.Hour}, &got)
+	if !got.Expires.Equal(want) {
+		t.Errorf("it expires at %v, want %v", got.Expires, want)
+	}
+}

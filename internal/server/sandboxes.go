@@ -129,7 +129,12 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	if spec.Keep { // it may outlive this process
 		h.keep, h.expires = true, time.Now().Add(spec.TTL)
 		if opener, ok := p.(provider.Opener); ok {
-			_, _ = s.listKept(ctx, opener) // the sandbox has started, whatever becomes of others
+			kept, _ := s.listKept(ctx, opener) // the sandbox has started, whatever becomes of others
+			for _, k := range kept {
+				if k.Name == h.id {
+					h.expires = k.Expires
+				}
+			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

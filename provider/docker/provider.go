@@ -401,13 +401,10 @@ func (p *Provider) release(sb *sandbox) {
 const closeTimeout = 60 * time.Second
 
 // Close removes every sandbox that this provider still holds, except kept ones that have started. It cancels starts:
-// immediately if they have begun to create something, others when they get there. A second call does nothing.
+// immediately if they have begun to create something, others when they get there. After an error, another call tries
+// again what is left.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil
-	}
 	p.closed = true
 	var held []*sandbox
 	for _, sb := range p.held {

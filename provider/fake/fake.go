@@ -68,9 +68,10 @@ type Options struct {
 
 // Provider is the in-memory provider. Create one with New.
 type Provider struct {
-	opts Options
-	mu   sync.Mutex
-	open map[*box]fumehood.Sandbox
+	opts   Options
+	mu     sync.Mutex
+	closed bool
+	open   map[*box]fumehood.Sandbox
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -103,10 +104,13 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	spec.Env = maps.Clone(spec.Env) // the caller may change it
 	b := &box{provider: p, spec: spec, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
-	rec := provider.NewRecorder(&spec)
-	end := rec.Phase("start")
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}
+	}
+	rec := provider.NewRecorder(&spec)
+	end := rec.Phase("start")
 	for other := range p.open {
 		if other.spec.Name == spec.Name {
 			err := &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists", spec.Name)}
@@ -119,9 +123,10 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	return p.open[b], nil
 }
 
-// Close closes the sandboxes that are still open, except kept ones.
+// Close closes the sandboxes that are still open, except kept ones. Afterwards none can be started.
 func (p *Provider) Close(ctx context.Context) error {
 	p.mu.Lock()
+	p.closed = true
 	var open []fumehood.Sandbox
 	for b, sb := range p.open {
 		if !b.spec.Keep {

@@ -85,3 +85,5 @@ func onlyTheGroupEnded(t *testing.T, c *conformance.Case) {
 	c.Ended(t, escaped[0], append(group, "tree.leader")...)
 	c.Stop(t, escaped...)
 }
+
+func hinder(string) func(*testing.T, fumehood.Sandbox) func() { return nil }

@@ -58,6 +58,9 @@ type Provider struct {
 	stateDir string
 	warned   sync.Map // the loggers that have received the warning
 
+	starting sync.RWMutex // held for reading during a start
+	closed   bool         // starting is held
+
 	mu    sync.Mutex
 	boxes map[*box]fumehood.Sandbox
 
@@ -100,6 +103,11 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	}
 	if err := supported(spec); err != nil {
 		return nil, err
+	}
+	p.starting.RLock()
+	defer p.starting.RUnlock()
+	if p.closed {
+		return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}
 	}
 	log := cmp.Or(spec.Logger, p.log)
 	if _, warned := p.warned.LoadOrStore(log, true); !warned {
@@ -214,8 +222,12 @@ func baseEnv(home, tmp string) map[string]string {
 	return env
 }
 
-// Close closes the sandboxes that are still open. For kept sandboxes it kills the commands, and leaves the folder.
+// Close waits for starts, and closes the sandboxes that are still open. For kept sandboxes it kills the commands, and
+// leaves the folder. Afterwards none can be started.
 func (p *Provider) Close(ctx context.Context) error {
+	p.starting.Lock()
+	p.closed = true
+	p.starting.Unlock()
 	p.mu.Lock()
 	var open []fumehood.Sandbox
 	for _, sb := range p.boxes {

@@ -358,3 +358,25 @@ func TestUsage_processTree(t *testing.T) {
 		})
 	}
 }
+
+// hinder returns a function that makes the removal of a sandbox fail: nil unless this user can mount.
+func hinder(state string) func(*testing.T, fumehood.Sandbox) func() {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return func(t *testing.T, sb fumehood.Sandbox) func() {
+		dir := filepath.Join(state, sb.Info().Name, "busy")
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			err = unix.Mount("tmpfs", dir, "tmpfs", 0, "")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

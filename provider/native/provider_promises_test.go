@@ -1,0 +1,57 @@
+//go:build linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/provider/native"
+)
+
+// The promises about providers: what Close leaves, and when kept sandboxes expire.
+func TestRunProvider(t *testing.T) {
+	t.Parallel()
+	need(t)
+	conformance.RunProvider(t, conformance.ProviderHarness{
+		Spec: fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: composeFile(t, broken)},
+		New: func(t *testing.T) conformance.Subject {
+			state := filepath.Join(t.TempDir(), "state")
+			s := conformance.Subject{
+				Provider: newProvider(t, native.Options{StateDir: state}),
+				Exists: func(_ *testing.T, name string) bool {
+					_, err := os.Lstat(filepath.Join(state, name))
+					return err == nil
+				},
+			}
+			if os.Geteuid() == 0 {
+				s.Hinder = func(t *testing.T, sb fumehood.Sandbox) func() {
+					return busy(t, filepath.Join(state, sb.Info().Name, "busy"))
+				}
+			}
+			return s
+		},
+	})
+}
+
+// busy makes a folder that cannot be removed until release is called.
+func busy(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	err := os.Mkdir(dir, 0o700)
+	if err == nil {
+		err = unix.Mount("tmpfs", dir, "tmpfs", 0, "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}
+}
