@@ -27,7 +27,7 @@ func judgeMemory(r *fumehood.Result, alone bool, timeout time.Duration) {
 		if how = "was killed at its timeout"; timeout > 0 {
 			how += fmt.Sprintf(" of %v", timeout)
 		}
-	default:
+	case fumehood.CPUTimeExceeded, fumehood.OutOfMemory, fumehood.Lost:
 		return
 	}
 	kills := "the kernel killed a process of the service for memory"

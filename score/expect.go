@@ -178,6 +178,7 @@ func end(r *fumehood.Result) string {
 		return "exceeded its limit of processor time"
 	case fumehood.OutOfMemory:
 		return "ran out of memory"
+	case fumehood.Lost:
 	}
 	return "is " + string(r.Outcome)
 }
@@ -193,6 +194,7 @@ func past(o fumehood.Outcome) string {
 		return "exceeded its limit of processor time"
 	case fumehood.OutOfMemory:
 		return "run out of memory"
+	case fumehood.Exited, fumehood.Lost:
 	}
 	return string(o)
 }

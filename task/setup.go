@@ -54,6 +54,7 @@ func ended(r *fumehood.Result, limit time.Duration) string {
 		return "exceeded its limit of processor time"
 	case fumehood.OutOfMemory:
 		return "ran out of memory"
+	case fumehood.Lost:
 	}
 	return "is lost: " + cmp.Or(r.Reason, "how it ended is not known")
 }
@@ -74,6 +75,7 @@ func (e *SetupError) class() error {
 		return fumehood.ErrLimit
 	case fumehood.Exited, fumehood.Signaled:
 		return fumehood.ErrConfig
+	case fumehood.Lost:
 	}
 	return fumehood.ErrUnavailable
 }

@@ -163,8 +163,9 @@ func (e *Environment) read(from source, opts ReadOptions) (environment, string, 
 		return environment{Spec: fumehood.Spec{Compose: c}}, spec.TypeDocker, nil
 	case spec.FoundEnvironment:
 		return ofSpec(found.Files[0], from.dir, opts)
+	case spec.FoundNothing: // not reached: it would be an error of Discover
 	}
-	return environment{}, "", fmt.Errorf("%s describes no sandbox", e.File) // not reached: Discover returns one of these kinds
+	return environment{}, "", fmt.Errorf("%s describes no sandbox", e.File)
 }
 
 // missingFiles are the errors of files that cannot be read.

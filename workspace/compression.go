@@ -90,6 +90,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 			if d, err = zstd.NewReader(in, zstd.WithDecoderMaxWindow(zstdWindow)); err == nil {
 				return decoder{d, d.Close}, nil
 			}
+		case None: // it begins with nothing of its own
 		}
 		return decoder{out, func() {}}, asked(err)
 	}

@@ -58,7 +58,7 @@ func writeChange(w *bufio.Writer, c Change) {
 	case Removed:
 		fmt.Fprintf(w, "deleted file mode %s\n", gitMode(c.Before))
 		b = "/dev/null"
-	default:
+	case Changed:
 		if c.Before.Mode != c.After.Mode {
 			fmt.Fprintf(w, "old mode %s\nnew mode %s\n", gitMode(c.Before), gitMode(c.After))
 		}

@@ -158,6 +158,7 @@ func (q *queue) head(e *Entry, parts []extent) error {
 		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
 	case Link:
 		h.Typeflag = tar.TypeSymlink
+	case File, impliedDir: // no entry is implied
 	}
 	return q.tar.WriteHeader(&h)
 }

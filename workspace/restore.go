@@ -163,6 +163,7 @@ func (u *unpacker) entry(e Entry, content io.Reader) error {
 		return err
 	case Link:
 		return u.link(base, e)
+	case File, impliedDir: // no entry is implied
 	}
 	data, _ := buffers.Get().(*[bufferSize]byte)
 	if e.Size > bufferSize {

@@ -86,7 +86,7 @@ func (f *projectFlags) compose() (fumehood.Compose, error) {
 		c.Dockerfile = found.Files[0]
 	case spec.FoundEnvironment:
 		return c, fmt.Errorf("%s is an environment spec, not a Compose project", found.Files[0])
-	default:
+	case spec.FoundNothing:
 		return c, errors.New("there is no Compose file and no Dockerfile")
 	}
 	return c, nil

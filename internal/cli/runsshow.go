@@ -157,6 +157,7 @@ func endOf(s *task.StepResult) string {
 		return fmt.Sprintf("exit %d", s.ExitCode)
 	case fumehood.Signaled:
 		return fmt.Sprintf("signal %d", s.Signal)
+	case fumehood.TimedOut, fumehood.CPUTimeExceeded, fumehood.OutOfMemory, fumehood.Lost:
 	}
 	return string(s.Outcome)
 }

@@ -169,7 +169,7 @@ func (p *Proxy) faultOf(call string) Fault {
 
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault := p.faultOf(callOf(r.Method, r.URL.Path))
-	switch fault {
+	switch fault { //nolint:exhaustive // the others come after the call
 	case Delay:
 		select {
 		case <-time.After(p.Delay):
@@ -194,7 +194,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Transport: p.backend, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(pr *httputil.ProxyRequest) { pr.Out.URL.Scheme, pr.Out.URL.Host = "http", "docker" },
 		ModifyResponse: func(res *http.Response) error {
-			switch fault {
+			switch fault { //nolint:exhaustive // the others came before the call
 			case ResetAfter, HangAfter:
 				if res.StatusCode != http.StatusSwitchingProtocols {
 					_, _ = io.Copy(io.Discard, res.Body) // no one receives it, complete or not

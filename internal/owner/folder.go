@@ -105,6 +105,7 @@ func abandoned(e fs.DirEntry) bool {
 			return false
 		case Dead:
 			return true
+		case Unknown: // its age decides
 		}
 	}
 	info, err := e.Info()

@@ -81,6 +81,7 @@ func awaitDeath(self, id owner.ID) error {
 			return nil
 		case owner.Unknown:
 			return fmt.Errorf("cannot determine whether process %d has ended", id.PID)
+		case owner.Alive:
 		}
 		<-time.After(pause)
 	}

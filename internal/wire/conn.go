@@ -182,7 +182,7 @@ func (c *Conn) take(f Frame) error {
 	if c.role == Host {
 		c.heard.Store(true)
 	}
-	switch f.Type {
+	switch f.Type { //nolint:exhaustive // the others belong to a stream
 	case Ping:
 		return c.write(0, Pong, f.Payload)
 	case Pong:

@@ -80,7 +80,7 @@ func (s *Stream) take(f Frame) error {
 	if s.ended {
 		return protocolError("frame on stream %d after its close", s.id)
 	}
-	switch f.Type {
+	switch f.Type { //nolint:exhaustive // the others belong to the connection
 	case Data:
 		if len(f.Payload) < 2 || len(f.Payload) > MaxData {
 			return protocolError("data frame of %d bytes", len(f.Payload))

@@ -148,6 +148,7 @@ func mark(e *engine.Client, o engine.Object) sweep.Object {
 	case engine.ImageKind:
 		// Guest images are temporary: a volume is filled from them.
 		m.Owner, m.Unfinished = o.Labels[owner.LabelMaker], o.Labels[owner.LabelCache] == owner.GuestCache
+	case engine.Network, engine.Volume:
 	}
 	if m.Kept {
 		m.Expires = timeOf(o, owner.LabelExpires)

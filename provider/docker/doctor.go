@@ -329,6 +329,9 @@ func inWords(o fumehood.Outcome) string {
 		return "has run out of memory"
 	case fumehood.Signaled:
 		return "was killed by a signal"
+	case fumehood.CPUTimeExceeded:
+		return "has exceeded its limit of processor time"
+	case fumehood.Exited, fumehood.Lost:
 	}
 	return "is " + string(o)
 }

@@ -115,7 +115,7 @@ func find(text string) (*process, error) {
 		return p, nil
 	case owner.Unknown:
 		err = errors.New("it runs on another machine, or in another PID namespace")
-	default:
+	case owner.Dead:
 		err = nil
 	}
 	if p.pidfd != nil {

@@ -236,6 +236,7 @@ func (p *program) values(rules []rule, next target, wide bool) target {
 func (p *program) cond(c cond, wide bool, yes, no target) target {
 	test := bpf.JumpEqual
 	switch c.op {
+	case specs.OpEqualTo, specs.OpMaskedEqual:
 	case specs.OpNotEqual:
 		yes, no = no, yes
 	case specs.OpGreaterThan:

@@ -185,6 +185,7 @@ func class(op specs.LinuxSeccompOperator) int {
 		return less
 	case specs.OpGreaterThan, specs.OpGreaterEqual:
 		return greater
+	case specs.OpEqualTo, specs.OpNotEqual, specs.OpMaskedEqual:
 	}
 	return equal
 }

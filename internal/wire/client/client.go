@@ -301,7 +301,7 @@ func (p *Process) receive() {
 			p.err = broken("unrequested message about a command")
 			return
 		}
-		switch ev.Type {
+		switch ev.Type { //nolint:exhaustive // End is no news, and a stream has no other events
 		case wire.Data:
 			if p.err = p.data(ev); p.err != nil {
 				return
