@@ -279,6 +279,7 @@ func TestPermit(t *testing.T) {
 		"a mount":              {Permit{}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside}}}, "--allow-host-path"},
 		"an allowed mount":     {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside}}}, ""},
 		"another mount":        {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside}, {Host: outside}}}, outside},
+		"a session's own":      {Permit{}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: outside, Workspace: true}}}, ""},
 		"a link out":           {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: filepath.Join(inside, "link")}}}, "is not allowed"},
 		"a path out":           {Permit{HostPaths: paths}, fumehood.Spec{Mounts: []fumehood.Mount{{Host: inside + "/../x"}}}, "is not allowed"},
 		"a pattern":            {Permit{Images: []string{"python:*"}}, fumehood.Spec{Image: "python:3.12"}, ""},

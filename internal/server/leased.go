@@ -13,8 +13,8 @@ type leasedProvider struct {
 	fumehood.Provider
 	s *Server
 	l *lease
-	// own returns further paths that may be mounted. It is nil for evaluations.
-	own func() []string
+	// own returns the workspace of the session, which may be mounted. It is nil for evaluations.
+	own func() string
 }
 
 // images are the optional interfaces of a provider that has images.
@@ -26,7 +26,7 @@ type images interface {
 }
 
 // leased returns the server's provider for a session or an evaluation.
-func (s *Server) leased(ctx context.Context, l *lease, own func() []string) (fumehood.Provider, error) {
+func (s *Server) leased(ctx context.Context, l *lease, own func() string) (fumehood.Provider, error) {
 	p, err := s.provider(ctx)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (p *leasedProvider) Start(ctx context.Context, spec fumehood.Spec) (fumehoo
 func (p *leasedProvider) check(spec *fumehood.Spec) error {
 	var own []string
 	if p.own != nil {
-		own = p.own()
+		own = []string{p.own()}
 	}
 	if spec.Limits.Memory == fumehood.DefaultMemory { // environments and tasks have set the default already
 		spec.Limits.Memory = 0

@@ -12,6 +12,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // Permit is what clients may request beyond sandboxes that reach nothing outside. The zero value permits nothing more.
@@ -86,7 +87,9 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 	}
 	var paths []string
 	for _, m := range spec.Mounts {
-		paths = append(paths, m.Host)
+		if !m.Workspace { // only a session sets it, for its own files
+			paths = append(paths, m.Host)
+		}
 	}
 	if c := spec.Compose; c != nil {
 		if err := p.checkProject(c); err != nil {
@@ -153,6 +156,20 @@ func (p *Permit) checkBuild() error {
 		return unauthorized("start the server with --allow-egress", "builds are not allowed: their steps have a network")
 	case len(p.Images) > 0:
 		return unauthorized("start the server without --allow-image", "builds are not allowed: their base images are not known")
+	}
+	return nil
+}
+
+// checkWorkspace returns an error for limits of a workspace above the default ones, which bound what a session takes of the
+// disk.
+func (p *Permit) checkWorkspace(limits *api.WorkspaceLimits) error {
+	if limits == nil || p.Unsafe {
+		return nil
+	}
+	over := func(n, most int64) bool { return n < 0 || n > most }
+	most := workspace.Limits{}.WithDefaults()
+	if over(limits.Bytes, most.Bytes) || over(limits.Stored, most.Stored) || over(int64(limits.Entries), int64(most.Entries)) {
+		return unauthorized("start the server with --allow-unsafe", "limits of a workspace above the default ones are not allowed")
 	}
 	return nil
 }

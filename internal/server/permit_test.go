@@ -45,11 +45,11 @@ var gates = map[string]map[string]string{
 	"Port":    {"address": "Spec.Validate and SpawnOptions.Options: the loopback", "container": number, "host": number, "protocol": number},
 	"SessionOptions": {
 		"allow_read": "Server.environment", "allow_unsafe": "Server.environment", "asset_dir": "Server.environment", "assets": nested, "environment": "Server.environment; its sandboxes start through leasedProvider",
-		"file": "Server.environment", "hgid": insideOnly, "huid": insideOnly, "inputs": nested, "kind": ofClient, "limits": nested, "snapshot": "Server.environment", "workspace": "Server.environment",
+		"file": "Server.environment", "hgid": insideOnly, "huid": insideOnly, "inputs": nested, "kind": ofClient, "limits": "Permit.checkWorkspace", "snapshot": "Server.environment", "workspace": "Server.environment",
 	},
 	"Asset":           {"path": "package session: no link leads out of asset_dir", "save_path": insideOnly},
 	"Input":           {"content": ofClient, "mode": number, "path": "package workspace: it is in the workspace"},
-	"WorkspaceLimits": {"bytes": ofClient, "entries": ofClient, "stored": ofClient},
+	"WorkspaceLimits": {"bytes": "Permit.checkWorkspace", "entries": "Permit.checkWorkspace", "stored": "Permit.checkWorkspace"},
 	"SpawnOptions": {
 		"disable_setup": insideOnly, "env": insideOnly, "image": "leasedProvider: it is the image of a Spec", "mounts": "Server.spawn, and leasedProvider", "ports": "leasedProvider: they are those of a Spec",
 		"setup": insideOnly, "user": insideOnly,

@@ -53,6 +53,9 @@ func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 	if o.AllowUnsafe && !permit.Unsafe {
 		return nil, unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	}
+	if err := permit.checkWorkspace(o.Limits); err != nil {
+		return nil, err
+	}
 	if err := permit.checkPaths(append(slices.Clone(o.AllowRead), o.File, o.Workspace, o.Snapshot, o.AssetDir)); err != nil {
 		return nil, err
 	}
@@ -109,7 +112,7 @@ func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOpt
 			return "", nil, err
 		}
 		o := &openSession{l: l, kind: opts.Kind, runtimes: map[string]*runtime{}, ended: map[string]*api.Runtime{}, snapshots: map[int]string{}}
-		opts.Provider, err = s.leased(ctx, l, func() []string { return []string{filepath.Dir(o.Workspace())} })
+		opts.Provider, err = s.leased(ctx, l, func() string { return o.Workspace() })
 		if err != nil {
 			return "", nil, err
 		}

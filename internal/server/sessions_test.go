@@ -12,6 +12,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/session"
 	"github.com/fumehood/fumehood/workspace"
 )
@@ -244,6 +245,44 @@ func TestSession_permit(t *testing.T) {
 	var other api.Lease
 	c.ok("POST", "/v1/leases", struct{}{}, &other)
 	c.fails(404, fumehood.CodeUnavailable, "POST", s+"/reset", struct{}{}, "Fumehood-Lease", other.ID)
+}
+
+// A client lifts no limit of its workspace.
+func TestSession_limits(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"a": ""})
+	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}})
+	of := func(limits api.WorkspaceLimits) api.SessionOptions {
+		return api.SessionOptions{Workspace: dir, Environment: "type: local", Kind: session.Agent, Limits: &limits}
+	}
+	for _, limits := range []api.WorkspaceLimits{{Bytes: -1}, {Stored: -1}, {Entries: -1}, {Bytes: 10<<30 + 1}, {Stored: 1 << 62}, {Entries: 1_000_001}} {
+		c.fails(403, fumehood.CodePermission, "POST", "/v1/sessions", of(limits))
+	}
+	c.open(of(api.WorkspaceLimits{Bytes: 10 << 30, Stored: 1 << 20, Entries: 1_000_000}))
+	unsafe := serve(t, Options{Permit: Permit{HostPaths: []string{dir}, Unsafe: true}})
+	unsafe.open(of(api.WorkspaceLimits{Bytes: -1, Stored: -1, Entries: -1}))
+}
+
+// A runtime mounts its session's workspace and parts of it, and nothing else of the session's folder: the server trusts the links
+// and the names there.
+func TestSession_mounts(t *testing.T) {
+	t.Parallel()
+	dir := project(t, map[string]string{"sub/a": ""})
+	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}})
+	p := fumehood.Provider(imaged{fake.New(fake.Options{})}) // it has no mounts
+	c.opened.Store(&p)
+	c.opts.Local = false
+	s := c.open(api.SessionOptions{Workspace: dir, Environment: "{type: docker, docker: {image: a}}"})
+	folder := filepath.Join(filepath.Dir(c.state), "sessions", filepath.Base(s))
+	for host, want := range map[string]int{
+		"sub": 422, ".": 422, "./sub/..": 422, filepath.Join(folder, "work", "sub"): 422, dir: 422,
+		"..": 403, "../start.tar": 403, "sub/../..": 403, folder: 403, "../../..": 403,
+	} {
+		status, text := c.answer("POST", s+"/runtimes", api.SpawnOptions{Mounts: []fumehood.Mount{{Host: host, Container: "/m", Writable: true}}})
+		if status != want {
+			t.Errorf("%s: got %d %s, want %d", host, status, text, want)
+		}
+	}
 }
 
 // The default limit of an environment becomes the server's, a higher one is refused.
