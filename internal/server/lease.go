@@ -43,7 +43,6 @@ type lease struct {
 	sessions map[string]*openSession
 	runs     map[string]*evaluation
 	prepared map[string]bool // IDs of images that were prepared for it
-	opening  int             // sessions and evaluations that are being started
 	starting sync.WaitGroup  // starts of what the lease owns
 	answers
 }
@@ -141,33 +140,30 @@ func (l *lease) start() (done func(), err error) {
 	return l.starting.Done, nil
 }
 
-// own opens a session or starts an evaluation, of which the lease may have as many as sandboxes, and adds it to all,
-// which is sessions or runs.
+// own opens a session or starts an evaluation, of which there may be as many as sandboxes, and adds it to all, which is
+// sessions or runs.
 func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, err error)) (*T, error) {
 	done, err := l.start()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l.mu.Lock()
-	if n := len(l.sessions) + len(l.runs) + l.opening; n >= l.s.opts.Limits.Sandboxes {
-		l.mu.Unlock()
+	if most := l.s.opts.Limits.Sandboxes; !enter(&l.s.owned, most) {
 		return nil, &fumehood.Error{
-			Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("the lease has %d sessions and evaluations", n),
+			Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sessions and evaluations", most),
 			Hint: "close some, or start the server with a higher --max-sandboxes",
 		}
 	}
-	l.opening++
-	l.mu.Unlock()
 	var id string
 	var opened *T
 	defer func() {
+		if opened == nil {
+			l.s.owned.Add(-1)
+			return
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.opening--
-		if opened != nil {
-			all[id] = opened
-		}
+		all[id] = opened
 	}()
 	id, opened, err = open()
 	return opened, err
@@ -198,7 +194,10 @@ func list[A any, T interface{ describe() A }](l *lease, all map[string]T) []A {
 func disown[T any](l *lease, all map[string]*T, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(all, id)
+	if all[id] != nil { // else the lease's end counts it
+		delete(all, id)
+		l.s.owned.Add(-1)
+	}
 }
 
 // remove ends what the lease owns. The server knows the lease until then, and waits for it when it stops.
@@ -218,7 +217,13 @@ func (l *lease) remove(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.s.sandboxes.Add(-int64(len(l.boxes))) // those that could not be removed
+	l.s.owned.Add(-int64(len(l.sessions) + len(l.runs)))
 	clear(l.boxes)
+	clear(l.sessions)
+	clear(l.runs)
+	for _, c := range l.held {
+		l.drop(c)
+	}
 }
 
 // endAll ends all sandboxes, sessions or evaluations of an ended lease at the same time.

@@ -154,6 +154,43 @@ func TestCancelKey(t *testing.T) {
 	c.fails(409, fumehood.CodeCanceled, "POST", "/v1/sandboxes", fumehood.Spec{}, "Idempotency-Key", c.lease+"-c")
 }
 
+// Beyond a number of bytes that all leases hold, a large answer is not held. Its request gets it all the same.
+func TestOnce_answersOfAll(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{answers: 1 << 20})
+	big, runs := counting(t, "head -c 800000 /dev/zero | tr '\\0' x")
+	run := func() {
+		t.Helper()
+		var res fumehood.Result
+		c.ok("POST", c.box()+"/run", big, &res, "Idempotency-Key", c.lease+"-a")
+		if len(res.Stdout.Bytes) != 800_000 {
+			t.Errorf("the answer has %d bytes", len(res.Stdout.Bytes))
+		}
+	}
+	run()
+	first := c.lease
+	var other api.Lease
+	c.ok("POST", "/v1/leases", struct{}{}, &other)
+	c.lease = other.ID
+	c.hold(t.Context())
+	run()
+	if held := c.held.Load(); held > 1<<20 || held < 800_000 {
+		t.Errorf("%d bytes are held", held)
+	}
+	box := c.box()
+	c.fails(422, fumehood.CodeConfig, "POST", box+"/run", big, "Idempotency-Key", c.lease+"-a") // the key is known
+	c.ok("DELETE", "/v1/leases/"+first, nil, nil)
+	if held := c.held.Load(); held >= 800_000 {
+		t.Errorf("an ended lease holds %d bytes", held)
+	}
+	for range 2 { // there is room again
+		c.ok("POST", box+"/run", big, nil, "Idempotency-Key", c.lease+"-b")
+	}
+	if runs() != 3 {
+		t.Errorf("%d runs", runs())
+	}
+}
+
 // Answers are held up to a number of bytes. A repeat of one that was dropped is an error, and does not run again.
 func TestOnce_dropped(t *testing.T) {
 	t.Parallel()

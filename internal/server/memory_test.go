@@ -196,3 +196,26 @@ func TestMemory_kept_removed_elsewhere(t *testing.T) {
 		t.Errorf("%d kept sandboxes are in memory", n)
 	}
 }
+
+// oneKept is a provider that has a kept sandbox.
+type oneKept struct{ keptElsewhere }
+
+func (oneKept) Kept(context.Context) ([]provider.KeptSandbox, error) {
+	return make([]provider.KeptSandbox, 1), nil
+}
+
+// Kept sandboxes have the limit of the others.
+func TestLimits_kept(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[int]int{1: 429, 2: 200} {
+		c := callDirectly(t, Options{Permit: Permit{Kept: true}, Limits: Limits{Sandboxes: most}})
+		open := c.opts.Open
+		c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+			p, err := open(ctx, report)
+			return oneKept{keptElsewhere{Provider: p}}, err
+		}
+		if got := c.send("POST", "/v1/sandboxes", fumehood.Spec{Keep: true, TTL: time.Hour}); got.Code != want {
+			t.Errorf("--max-sandboxes %d: got %d %s, want %d", most, got.Code, got.Body, want)
+		}
+	}
+}

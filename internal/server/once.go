@@ -17,6 +17,9 @@ import (
 const (
 	// maxHeld is how many bytes of answers a lease holds for repeats. The oldest are dropped first.
 	maxHeld = 64 << 20
+	// maxAnswers is how many bytes of answers all leases hold together. Beyond it, answers of more than smallBody bytes are not
+	// held.
+	maxAnswers = 1 << 30
 	// maxKeys is how many keys a lease may have whose answers have not been acknowledged.
 	maxKeys = 100_000
 	// remembered is how long an acknowledged key is still known, for a repeat that is under way.
@@ -91,8 +94,9 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 	if err != nil {
 		return nil, err
 	}
+	var own *T // the answer of a call that runs here, which may not be held
 	if first != nil {
-		runCall(first, l, c, run)
+		own = runCall(first, l, c, run)
 	}
 	if err := wait(ctx, "wait for the request", c.done); err != nil {
 		return nil, err
@@ -103,7 +107,10 @@ func once[T any](ctx context.Context, l *lease, key string, body []byte, run fun
 		return nil, c.err
 	}
 	got, ok := c.answer.(*T)
-	if !ok {
+	switch {
+	case own != nil:
+		got = own
+	case !ok:
 		return nil, errNotAgain
 	}
 	return &output[*T]{got}, nil
@@ -134,14 +141,14 @@ func startOnce[P interface {
 }
 
 // runCall runs a call in the request's own goroutine: another one costs 35 us. A panic ends the call, and goes on.
-func runCall[T any](ctx context.Context, l *lease, c *call, run func(context.Context, *call) (*T, error)) {
-	var got *T
+func runCall[T any](ctx context.Context, l *lease, c *call, run func(context.Context, *call) (*T, error)) (got *T) {
 	err := error(errPanicked)
 	defer func() {
 		c.cancel()
 		l.finish(c, got, l.whole(err))
 	}()
 	got, err = run(ctx, c)
+	return got
 }
 
 // wait waits until done is closed.
@@ -196,9 +203,13 @@ func (l *lease) begin(key string, print [sha256.Size]byte) (c *call, first conte
 func (l *lease) finish(c *call, answer any, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.err = err; err == nil {
-		c.answer, c.size = answer, sizeOf(answer)
-		l.held, l.bytes = append(l.held, c), l.bytes+c.size
+	if c.err = err; err == nil && !l.ended {
+		c.size = sizeOf(answer)
+		if all := l.s.held.Add(c.size); all > l.s.opts.answers && c.size > smallBody {
+			l.s.held.Add(-c.size)
+		} else {
+			c.answer, l.held, l.bytes = answer, append(l.held, c), l.bytes+c.size
+		}
 	}
 	for len(l.held) > 1 && l.bytes > l.s.opts.held {
 		l.drop(l.held[0])
@@ -231,6 +242,7 @@ func (l *lease) drop(c *call) {
 	if c.answer != nil {
 		c.answer = nil
 		l.bytes -= c.size
+		l.s.held.Add(-c.size)
 	}
 }
 

@@ -98,6 +98,14 @@ func (h *held) service(name, user string) (fumehood.Service, error) {
 	return svc, nil
 }
 
+// tooMany returns the error for a number of sandboxes that is at its limit.
+func tooMany(most int, what string) error {
+	return &fumehood.Error{
+		Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d %s", most, what),
+		Hint: "remove some, or start the server with a higher --max-sandboxes",
+	}
+}
+
 // create starts a sandbox for a lease.
 func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*held, error) {
 	done, err := l.start()
@@ -106,10 +114,7 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	}
 	defer done()
 	if !enter(&s.sandboxes, s.opts.Limits.Sandboxes) {
-		return nil, &fumehood.Error{
-			Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sandboxes", s.opts.Limits.Sandboxes),
-			Hint: "remove some, or start the server with a higher --max-sandboxes",
-		}
+		return nil, tooMany(s.opts.Limits.Sandboxes, "sandboxes")
 	}
 	counted := false
 	defer func() {
@@ -121,6 +126,15 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	if err != nil {
 		return nil, err
 	}
+	if opener, ok := p.(provider.Opener); ok && spec.Keep {
+		kept, err := s.listKept(ctx, opener)
+		if err != nil {
+			return nil, err
+		}
+		if most := s.opts.Limits.Sandboxes; len(kept) >= most {
+			return nil, tooMany(most, "kept sandboxes")
+		}
+	}
 	sb, err := p.Start(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -129,11 +143,9 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 	if spec.Keep { // it may outlive this process
 		h.keep, h.expires = true, time.Now().Add(spec.TTL)
 		if opener, ok := p.(provider.Opener); ok {
-			kept, _ := s.listKept(ctx, opener) // the sandbox has started, whatever becomes of others
-			for _, k := range kept {
-				if k.Name == h.id {
-					h.expires = k.Expires
-				}
+			listed, _ := opener.Kept(ctx, h.id) // the sandbox has started, whatever becomes of the list
+			for _, k := range listed {
+				h.expires = k.Expires
 			}
 		}
 		s.mu.Lock()

@@ -48,10 +48,10 @@ type Options struct {
 	Logger      *slog.Logger
 	AccessLevel slog.Level
 
-	// Smaller in tests; 0 means grace, silence, maxHeld, maxBodies and maxSpool.
+	// Smaller in tests; 0 means grace, silence, maxHeld, maxAnswers, maxBodies and maxSpool.
 	grace, silence time.Duration
-	held, bodies   int64
-	spool          int64
+	held, answers  int64
+	bodies, spool  int64
 	sessions       string // folder of sessions; empty means the default
 }
 
@@ -89,7 +89,9 @@ type Server struct {
 	mu        sync.Mutex
 	leases    map[string]*lease
 	kept      map[string]*held // kept sandboxes, which outlive leases
-	sandboxes atomic.Int64     // started or being started
+	sandboxes atomic.Int64     // started or being started, unless they are kept
+	owned     atomic.Int64     // sessions and evaluations
+	held      atomic.Int64     // bytes of answers that leases hold
 	commands  atomic.Int64     // running
 	reports   reports
 	bodies    *semaphore.Weighted // bytes of large bodies
@@ -104,7 +106,8 @@ func New(ctx context.Context, opts Options) *Server {
 	}
 	opts.Limits = opts.Limits.withDefaults()
 	opts.grace, opts.silence = cmp.Or(opts.grace, grace), cmp.Or(opts.silence, silence)
-	opts.held, opts.bodies = cmp.Or(opts.held, maxHeld), max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
+	opts.held, opts.answers = cmp.Or(opts.held, maxHeld), cmp.Or(opts.answers, maxAnswers)
+	opts.bodies = max(cmp.Or(opts.bodies, maxBodies), opts.Limits.Body)
 	opts.spool = max(cmp.Or(opts.spool, maxSpool), opts.Limits.Upload)
 	s := &Server{
 		opts: opts, instance: "s" + random(6), leases: map[string]*lease{}, kept: map[string]*held{},

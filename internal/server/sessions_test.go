@@ -308,6 +308,9 @@ func TestSession_limit(t *testing.T) {
 	s := c.open(api.SessionOptions{Workspace: dir})
 	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sessions", api.SessionOptions{Environment: "type: local", Kind: session.Agent, Workspace: dir})
 	c.fails(429, fumehood.CodeLimit, "POST", "/v1/evaluations", api.EvaluationOptions{Task: dir, Runs: dir})
+	var other api.Lease
+	c.ok("POST", "/v1/leases", struct{}{}, &other)
+	c.fails(429, fumehood.CodeLimit, "POST", "/v1/sessions", api.SessionOptions{Environment: "type: local", Kind: session.Agent, Workspace: dir}, "Fumehood-Lease", other.ID)
 	c.ok("DELETE", s, nil, nil)
 	s = c.open(api.SessionOptions{Workspace: dir})
 	c.ok("POST", s+"/runtimes", api.SpawnOptions{}, nil)
