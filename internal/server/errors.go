@@ -75,9 +75,10 @@ func stale(why string) error {
 	return newAnswer(http.StatusGone, api.CodeStale, "find lease", why)
 }
 
-// setErrors makes huma's own errors, about requests that do not fit the schema, look like all others. huma has one
-// variable for this.
+// setErrors makes huma's own errors, about requests that do not fit the schema, look like all others, and a name in another case
+// unknown: package encoding/json takes it, after the schema has checked another field. huma has variables for this.
 var setErrors = sync.OnceFunc(func() {
+	huma.ValidateStrictCasing = true
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		e := api.Error{Code: fumehood.CodeConfig, Op: opRead, Message: message}
 		if message == "cannot read request body" { // the client's connection or coding broke

@@ -82,18 +82,20 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close") // no request can hide behind another length of this one's body
 		}
-		if r.Body != http.NoBody {
-			answer.body = &body{ReadCloser: r.Body, control: answer.control, silence: s.opts.silence}
-			r.Body = answer.body
+		content := r.Body
+		if content != http.NoBody {
+			answer.body = &body{ReadCloser: content, control: answer.control, silence: s.opts.silence}
+			content = answer.body
 		}
-		r.Body = http.MaxBytesReader(answer, r.Body, most)
-		about := request{target: r.Method + " " + r.URL.RequestURI(), body: r.Body, size: r.ContentLength}
+		content = http.MaxBytesReader(answer, content, most)
+		about := request{target: r.Method + " " + r.URL.RequestURI(), body: content, size: r.ContentLength}
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()
 		// A request with a key goes on when its client is gone, and then holds the lease no longer.
 		defer context.AfterFunc(r.Context(), release)()
 		inner = r.WithContext(context.WithValue(r.Context(), requestKey{}, about))
+		inner.Body = content // r keeps its own, by which net/http knows whether another request can follow
 		next.ServeHTTP(answer, inner)
 	})
 }

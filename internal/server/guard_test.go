@@ -64,6 +64,7 @@ func TestGuard(t *testing.T) {
 		"malformed JSON":      {"POST", path + "/run", []byte("{"), 400, ""},
 		"other JSON":          {"POST", path + "/run", []byte("[]"), 422, "object"},
 		"an unknown field":    {"POST", path + "/run", []byte(`{"args": ["true"], "secret-of-a-client": 1}`), 422, "secret-of-a-client"},
+		"another case":        {"POST", path + "/run", []byte(`{"args": ["true"], "TIMEOUT_MS": -1}`), 422, "TIMEOUT_MS"},
 		"of a spec":           {"POST", "/v1/sandboxes", []byte(`{"image": "i", "privileged": true}`), 422, "privileged"},
 		"a wrong type":        {"POST", path + "/run", []byte(`{"args": "true"}`), 422, "args"},
 		"no command":          {"POST", path + "/run", []byte(`{"args": []}`), 422, "args"},
@@ -206,6 +207,34 @@ func TestGuard_brokenBody(t *testing.T) {
 		got := c.raw(r.line + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: " + c.lease + "\r\n" + r.rest)
 		if !strings.HasPrefix(got, "HTTP/1.1 "+r.status+" ") {
 			t.Errorf("%s: want %s, got %s", name, r.status, got)
+		}
+	}
+}
+
+// What is left of a body that was answered before its end is no request.
+func TestGuard_lateBody(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Options{silence: 300 * time.Millisecond})
+	box := c.box()
+	hidden := "GET /v1/version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for _, line := range []string{"POST /v1/leases", "POST " + box + "/run", "PUT " + box + "/file?path=a", "PUT " + box + "/archive?path=.", "PUT " + box + "x/file?path=a"} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nFumehood-Lease: %s\r\nContent-Length: %d\r\n\r\n{", line, c.lease, 1+len(hidden))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first [12]byte
+		if _, err := io.ReadFull(conn, first[:]); err != nil || !strings.HasPrefix(string(first[:]), "HTTP/1.1 4") {
+			t.Errorf("%s: got %q, %v", line, first, err)
+		}
+		_, _ = io.WriteString(conn, hidden) // the server may have closed the connection
+		if rest, _ := io.ReadAll(conn); strings.Contains(string(rest), c.Instance()) {
+			t.Errorf("%s: the rest of the body was answered: %s", line, rest)
 		}
 	}
 }
