@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -110,10 +109,8 @@ func lines(write func(send func(any) error)) *huma.StreamResponse {
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		c.SetHeader("Content-Type", typeLines)
 		w := c.BodyWriter()
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
 		write(func(v any) error {
-			err := encoder.Encode(v)
+			err := encode(w, v)
 			if f, ok := w.(http.Flusher); ok && err == nil {
 				f.Flush()
 			}

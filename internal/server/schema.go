@@ -32,9 +32,9 @@ func configuration(version string) huma.Config {
 	return c
 }
 
-// strictJSON refuses requests that package encoding/json would alter: another command would run.
+// strictJSON writes answers with encode, and refuses requests that package encoding/json would alter: another command would run.
 var strictJSON = huma.Format{
-	Marshal: huma.DefaultJSONFormat.Marshal,
+	Marshal: encode,
 	Unmarshal: func(data []byte, v any) error {
 		if err := jsontext.Check(data); err != nil {
 			return err
