@@ -19,6 +19,7 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/score"
+	"github.com/fumehood/fumehood/spec"
 	"github.com/fumehood/fumehood/task"
 )
 
@@ -361,6 +362,24 @@ func TestCheckData_fields(t *testing.T) {
 			err := s.checkData(&Defaults{})
 			if slices.Contains(safe, key) != (err == nil) || err != nil && !strings.Contains(err.Error(), where+"environment."+key) {
 				t.Errorf("%senvironment.%s: got %v", where, key, err)
+			}
+		}
+	}
+}
+
+// A new key of a row needs a decision: checkData rejects it, or it is safe and added here.
+func TestCheckData_keys(t *testing.T) {
+	for of, known := range map[reflect.Type]string{
+		reflect.TypeFor[Defaults]():       "environment limits metadata files setup command stdin steps timeout cpu_time expect grader",
+		reflect.TypeFor[Sample]():         "id ,inline",
+		reflect.TypeFor[Step]():           "name command background service user workdir env stdin timeout cpu_time expect",
+		reflect.TypeFor[Grader]():         "environment limits command score on_failure artifacts hidden user workdir env timeout cpu_time max_size max_files",
+		reflect.TypeFor[spec.Limits]():    "memory cpus pids disk",
+		reflect.TypeFor[score.Artifact](): "path to optional",
+	} {
+		for i := range of.NumField() {
+			if key := of.Field(i).Tag.Get("yaml"); key != "" && !slices.Contains(strings.Fields(known), key) {
+				t.Errorf("%s.%s: may a row of data set it?", of.Name(), key)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	nested     = "is a structure whose fields are in this table"
 )
 
-// gates has each field of each structure in a request, and what checks that a client may set it. Two fields with one meaning have
+// gates has each field of each structure in a request, and each parameter, and what checks that a client may set it. Two fields with one meaning have
 // one check.
 var gates = map[string]map[string]string{
 	"Spec": {
@@ -77,6 +77,14 @@ var gates = map[string]map[string]string{
 	"Renew-sandboxRequest":   {"ttl_ms": "on kept sandboxes only, which Permit.Kept permits"},
 	"Resize-terminalRequest": {"cols": number, "rows": number},
 	"Signal-commandRequest":  {"signal": insideOnly},
+	// of paths, queries and headers
+	"parameters": {
+		"Fumehood-Lease": "Server.hold", "Idempotency-Key": "lease.checkKey", "Idempotency-Received": ofClient, "atomic": insideOnly, "evaluation": "lookup: one of the lease", "from": number,
+		"idle_ms": "Server.idleTime", "key": "lease.checkKey", "kill": ofClient, "lease": "Server.hold", "length": number, "max_bytes": ofClient, "mode": number,
+		"number": "openSession.snapshots: a checkpoint of the session", "offset": number, "owner": insideOnly, "path": insideOnly, "process": "held.process: one of the sandbox",
+		"provider": "Server.permitted", "runtime": "lookup: one of the session", "sandbox": "Server.find: one of the lease, or a kept one", "service": insideOnly,
+		"session": "lookup: one of the lease", "stderr": number, "stdout": number, "user": insideOnly,
+	},
 }
 
 // A field of a request that is new needs a decision who may set it.
@@ -113,7 +121,15 @@ func TestPermit_fields(t *testing.T) {
 	}
 	for path, item := range s.api.OpenAPI().Paths {
 		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Delete} {
-			if o == nil || o.RequestBody == nil {
+			if o == nil {
+				continue
+			}
+			parameters := map[string]*huma.Schema{}
+			for _, p := range o.Parameters {
+				parameters[p.Name] = p.Schema
+			}
+			visit("parameters", &huma.Schema{Properties: parameters})
+			if o.RequestBody == nil {
 				continue
 			}
 			for _, content := range o.RequestBody.Content {
