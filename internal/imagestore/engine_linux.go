@@ -21,6 +21,10 @@ import (
 // engineTimeout is how long the Engine may take to describe an image.
 const engineTimeout = 5 * time.Second
 
+// engineSilence is how long the Engine may send less than leastSent bytes of an image. An Engine writes all layers to its own
+// disk before it sends the first.
+const engineSilence = 10 * time.Minute
+
 // defaultSocket is where Docker's Engine listens.
 const defaultSocket = "/var/run/docker.sock"
 
@@ -30,8 +34,8 @@ const maxAnswer = 4 << 20
 // errNoSocket is the error for an Engine that is not on a unix socket.
 var errNoSocket = errors.New("images are read only from an Engine on a unix socket")
 
-// callEngine sends a GET request about an image to the local Engine.
-func callEngine(ctx context.Context, image, call string) (*http.Response, error) {
+// callEngine sends a GET request about an image to the local Engine, which may be silent for a time.
+func callEngine(ctx context.Context, image, call string, silence time.Duration) (*http.Response, error) {
 	socket := defaultSocket
 	if host := os.Getenv("DOCKER_HOST"); host != "" {
 		var ok bool
@@ -42,7 +46,7 @@ func callEngine(ctx context.Context, image, call string) (*http.Response, error)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+	client := &http.Client{Transport: impatient{&http.Transport{DisableKeepAlives: true, DialContext: dial}, silence}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/images/"+image+"/"+call, nil)
 	if err != nil {
 		return nil, err
@@ -80,7 +84,7 @@ func (s *Store) engineID(ctx context.Context, r reference) (string, error) {
 func inspect(ctx context.Context, image string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	resp, err := callEngine(ctx, image, "json")
+	resp, err := callEngine(ctx, image, "json", engineTimeout)
 	if err != nil {
 		return "", err
 	}
@@ -105,7 +109,7 @@ func inspect(ctx context.Context, image string) (string, error) {
 
 // export reads an image of the local Engine into a file. id is the image's id there.
 func (s *Store) export(ctx context.Context, r reference, id string) (*contents, error) {
-	resp, err := callEngine(ctx, r.given, "get")
+	resp, err := callEngine(ctx, r.given, "get", s.silence)
 	if err != nil {
 		return nil, err
 	}

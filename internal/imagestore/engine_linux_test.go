@@ -241,10 +241,17 @@ func TestGet_engineErrors(t *testing.T) {
 			w.Header().Set("Content-Length", "1000000")
 			_, _ = io.WriteString(w, "x")
 		}), fumehood.ErrInfrastructure},
+		{"export never begins", export(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), fumehood.ErrInfrastructure},
+		{"export silent", export(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, strings.Repeat("x", 100<<10))
+			_ = http.NewResponseController(w).Flush() // the client sees an error
+			<-r.Context().Done()
+		}), fumehood.ErrInfrastructure},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fakeEngine(t, test.answer)
 			s := newStore(t)
+			s.silence = time.Second
 			s.limits.bytes = 1 << 20
 			fails(t, s, "docker-daemon:test", test.class)
 		})

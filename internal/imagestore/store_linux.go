@@ -63,6 +63,7 @@ type Store struct {
 	keychain authn.Keychain
 	retries  remote.Backoff // of requests to a registry
 	patience time.Duration  // with a registry that does not answer
+	silence  time.Duration  // of an Engine that exports an image
 	compared sync.Map       // keys of references whose image this store has compared with the Engine's
 
 	mu     sync.Mutex
@@ -112,7 +113,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(Progress) {}
 	}
-	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries, patience: patience, shared: map[string]*sharedLock{}}, nil
+	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries, patience: patience, silence: engineSilence, shared: map[string]*sharedLock{}}, nil
 }
 
 // path returns the path of an object of the store.

@@ -19,8 +19,8 @@ const (
 	leastSent = 64 << 10
 )
 
-// silent is the error of a registry that accepts a request and does not answer it, or only by a few bytes now and then. It is not
-// temporary, so that the request is not sent again.
+// silent is the error of a registry or an Engine that accepts a request and does not answer it, or only by a few bytes now and
+// then. It is not temporary, so that the request is not sent again.
 type silent struct {
 	host   string
 	within time.Duration
@@ -30,7 +30,7 @@ func (s *silent) Error() string {
 	return fmt.Sprintf("%s has sent less than %d KiB within %v", s.host, leastSent>>10, s.within)
 }
 
-// impatient sends requests to registries. It ends those that take too long, however long the caller would wait.
+// impatient sends requests to registries and the Engine. It ends those that take too long, however long the caller would wait.
 type impatient struct {
 	next   http.RoundTripper
 	within time.Duration
