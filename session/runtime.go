@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // Runtime is a container over a session's workspace, or under type local a place for processes of this machine.
@@ -195,7 +195,7 @@ func (r *Runtime) shut(ctx context.Context, remove bool) error {
 	name := r.sb.Info().Name
 	look := "fumehood shell " + name
 	if c.Container != "" {
-		look = r.s.env.Docker.Binary + " start " + c.Container + " && " + strings.Join(c.Shell, " ")
+		look = spec.QuoteAll([]string{r.s.env.Docker.Binary, "start", c.Container}) + " && " + spec.QuoteAll(c.Shell)
 	}
 	r.s.log.Info("the container is kept, stopped", "container", cmp.Or(c.Container, name), "look", look, "remove", "fumehood cleanup "+name)
 	r.s.mu.Lock()

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
 )
@@ -43,6 +45,20 @@ func Quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// QuoteAll returns a command line for a person to paste into a shell. Words with characters that a terminal would obey, or not
+// show, are written with escapes, as of bash.
+func QuoteAll(words []string) string {
+	line := make([]string, len(words))
+	for i, word := range words {
+		line[i] = Quote(word)
+		if strings.ContainsFunc(word, func(c rune) bool { return !strconv.IsPrint(c) }) || !utf8.ValidString(word) {
+			escaped := strconv.Quote(word)
+			line[i] = "$'" + strings.ReplaceAll(escaped[1:len(escaped)-1], "'", `\'`) + "'"
+		}
+	}
+	return strings.Join(line, " ")
 }
 
 // HomeOutside returns a line of a script that moves HOME out of the working directory. Programs read files from

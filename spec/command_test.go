@@ -62,3 +62,16 @@ func TestCommandLine_quoting(t *testing.T) {
 		}
 	}
 }
+
+// The words of a command line are what a person pastes into a shell, and an image chooses some of them.
+func TestQuoteAll(t *testing.T) {
+	for want, words := range map[string][]string{
+		"docker exec -it box sh -l":             {"docker", "exec", "-it", "box", "sh", "-l"},
+		"--user 'a;id' '' 'it'\\''s $(x)'":      {"--user", "a;id", "", "it's $(x)"},
+		`$'/w\x1b[2J' $'it\'s\n\\\u202e\xff\"'`: {"/w\x1b[2J", "it's\n\\\u202e\xff\""},
+	} {
+		if got := QuoteAll(words); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -7,11 +7,11 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
 // Kept describes a sandbox that was left in place.
@@ -73,9 +73,9 @@ func WriteKept(w io.Writer, all []Kept) error {
 	fmt.Fprintln(table, "SAMPLE\tEPOCH\tCONTAINER\tENTER\tREMOVE")
 	for _, k := range all {
 		of := KeyOf(k.Sandbox)
-		sample, epoch, remove := printable(of.Sample), strconv.Itoa(of.Epoch), strings.Join(k.Remove, " ")
+		sample, epoch, remove := printable(of.Sample), strconv.Itoa(of.Epoch), spec.QuoteAll(k.Remove)
 		for _, s := range k.Services {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", sample, epoch, cmp.Or(s.Container, "-"), cmp.Or(strings.Join(s.Enter, " "), "-"), remove)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", sample, epoch, cmp.Or(s.Container, "-"), cmp.Or(spec.QuoteAll(s.Enter), "-"), remove)
 			sample, epoch, remove = "", "", ""
 		}
 	}

@@ -3,11 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/spec"
 )
 
 func (a *commandLine) newConnectCommand() *cobra.Command {
@@ -48,7 +48,7 @@ func (a *commandLine) connect(ctx context.Context, n named, asJSON bool) error {
 			return a.printJSON(connectionJSON{sb.Info().Name, svc.ServiceInfo().Name, c})
 		}
 		var text string
-		for _, line := range [][2]string{{"container:", c.Container}, {"shell:", strings.Join(c.Shell, " ")}, {"vscode:", strings.Join(c.VSCode, " ")}} {
+		for _, line := range [][2]string{{"container:", c.Container}, {"shell:", spec.QuoteAll(c.Shell)}, {"vscode:", spec.QuoteAll(c.VSCode)}} {
 			if line[1] != "" {
 				text += fmt.Sprintf("%-10s %s\n", line[0], line[1])
 			}

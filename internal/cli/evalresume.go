@@ -71,8 +71,5 @@ func (a *commandLine) tellResume(file string, o *resumeOptions, r *eval.Report) 
 		words = append(words, "--")
 	}
 	words = append(words, file)
-	for i, word := range words {
-		words[i] = spec.Quote(word)
-	}
-	a.tell("resume the run with: %s", strings.Join(words, " "))
+	a.tell("resume the run with: %s", spec.QuoteAll(words))
 }

@@ -411,6 +411,6 @@ func because(res *fumehood.Result) string {
 func (a *commandLine) tellKept(ctx context.Context, sb fumehood.Sandbox) {
 	a.tell("the sandbox stays; remove it with: fumehood cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {
-		a.tell("enter it with: %s", strings.Join(c.Shell, " "))
+		a.tell("enter it with: %s", spec.QuoteAll(c.Shell))
 	}
 }
