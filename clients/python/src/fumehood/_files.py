@@ -28,7 +28,10 @@ def content(data: Content) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     if isinstance(data, str):
-        return data.encode()
+        try:
+            return data.encode()
+        except UnicodeEncodeError:
+            raise ConfigError("content: a text has a lone surrogate, which UTF-8 cannot hold") from None
     if not hasattr(data, "read"):
         raise ConfigError(f"content: neither bytes, a text nor a file object: {type(data).__name__}")
     return b"".join(_pieces(data))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ._errors import LimitError, NotStartedError
-from ._types import Output
+from ._types import Output, Result
 
 
 @contextlib.contextmanager
@@ -82,6 +82,16 @@ def starting(op: str = "exec") -> Iterator[None]:
 def shell_code(error: NotStartedError) -> int:
     """Return the exit code with which a shell reports a program that does not start."""
     return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def gone(result: Result) -> bool:
+    """Report whether a command was lost with its sandbox, and not because code there killed its supervisor."""
+    return result.outcome == "lost" and not result.caused_inside
+
+
+def exit_code(result: Result) -> int:
+    """Return a command's exit code. One whose supervisor was killed counts as killed, too."""
+    return 137 if result.outcome == "lost" else result.exit_code
 
 
 def missing(count: int, why: str = "more than is kept") -> str:

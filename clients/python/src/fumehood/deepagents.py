@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from . import FumehoodError, NotStartedError, Result, Sandbox, UnavailableError
-from ._framework import expect, importing, shell_code, starting
+from ._framework import exit_code, expect, gone, importing, shell_code, starting
 
 with importing("deepagents", "deepagents", python=(3, 11)):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
@@ -89,8 +89,8 @@ class FumehoodSandbox(BaseSandbox):
 
     def _response(self, result: Result, limit: float | None) -> ExecuteResponse:
         """Return how a command ended, and say what its exit code does not."""
-        output, code, note = result.stdout.text + result.stderr.text, result.exit_code, ""
-        if result.outcome == "lost":
+        output, code, note = result.stdout.text + result.stderr.text, exit_code(result), ""
+        if gone(result):
             raise UnavailableError(f"execute: the sandbox ended while the command ran: {result.reason}")
         if result.timed_out:
             code, note = TIMED_OUT, f"Error: Command timed out after {limit:g} seconds and was killed."

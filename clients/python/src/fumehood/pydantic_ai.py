@@ -12,7 +12,7 @@ from typing import Any
 
 from . import AsyncClient, AsyncSandbox, FileInfo
 from ._errors import FumehoodError, NotDirectoryError, NotStartedError, StaleError, UnavailableError
-from ._framework import expect, importing, starting
+from ._framework import exit_code, expect, gone, importing, starting
 
 with importing("pydantic_ai", "pydantic-ai-slim"):
     import anyio
@@ -112,12 +112,12 @@ class FumehoodWorkspaceBackend:
         stdout, stderr = result.stdout.text, result.stderr.text
         if result.timed_out:
             raise workspaces.WorkspaceTimeoutError(f"timed out after {timeout:g} s", stdout=stdout, stderr=stderr)
-        if result.outcome == "lost":
+        if gone(result):
             raise workspaces.WorkspaceUnavailableError(f"the sandbox ended while the command ran: {result.reason}")
         if result.stdout.truncated or result.stderr.truncated:
             ends = {"stdout": stdout[-65536:], "stderr": stderr[-65536:]}  # beginnings are not kept
             raise workspaces.WorkspaceOutputLimitError("output exceeds 10 MiB: use a file", limit=10 << 20, **ends)
-        return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
+        return CommandResult(exit_code=exit_code(result), stdout=stdout, stderr=stderr)
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the content of a regular file."""

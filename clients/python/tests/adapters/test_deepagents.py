@@ -101,6 +101,7 @@ def test_execute(backend: FumehoodSandbox) -> None:
         ("echo out; echo err >&2; echo again", "out\nerr\nagain\n", 0),
         ("exit 124", "", 124),
         ("kill -9 $$", "", 137),
+        ("kill -9 -1", "", 137),  # it kills the command's supervisor as well, and not the sandbox
         ("cat; echo end", "end\n", 0),
         ("sleep 872 & echo started", "started\n", 0),
     ]:

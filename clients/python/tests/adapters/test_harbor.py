@@ -281,6 +281,7 @@ def test_exec(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         r = await env.exec("true")
         assert (r.stdout, r.stderr, r.return_code) == (None, None, 0)
         assert (await env.exec("kill -9 $$")).return_code == 137
+        assert (await env.exec("kill -9 -1")).return_code == 137  # the command's supervisor is killed as well
         assert (await env.exec("pwd")).stdout == "/app\n"
         assert (await env.exec("pwd", cwd="/tmp")).stdout == "/tmp\n"
         r = await env.exec("echo $A $B $C", env={"B": "call", "C": "call"})

@@ -96,6 +96,7 @@ async def test_exec() -> None:
             (["true"], {"cwd": "/nowhere"}, 127),
             (["true"], {"user": "nobody-knows"}, 126),
             ([], {}, 127),
+            (["sh", "-c", "kill -9 -1"], {}, 137),  # it kills the command's supervisor as well
         ]:
             result = await sb.exec(cmd, **options)
             assert (result.success, result.returncode) == (False, code), result

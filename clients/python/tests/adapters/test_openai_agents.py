@@ -226,6 +226,30 @@ async def test_agent_timeout(client: FumehoodSandboxClient) -> None:
         assert "sleep 76" not in await shell(session, LIST)
 
 
+async def test_pty_that_does_not_read(client: FumehoodSandboxClient) -> None:
+    """Input that a program does not read keeps no agent waiting, and arrives in its order when it is read."""
+    async with started(client) as session:
+        line = "stty raw -echo; echo ready; sleep 3; head -c 200000 | tr -d x; sleep 871"
+        update = await session.pty_exec_start(line, tty=True, yield_time_s=2)
+        assert update.process_id is not None
+        begin = time.monotonic()
+        for chars in ("x" * 199_998, "1", "2"):
+            update = await session.pty_write_stdin(session_id=update.process_id, chars=chars, yield_time_s=0.25)
+        assert time.monotonic() - begin < 20
+        output = update.output
+        while b"12" not in output and time.monotonic() - begin < 60:
+            update = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=5)
+            output += update.output
+        assert output.endswith(b"12")
+        stuck = await session.pty_exec_start("stty raw; sleep 872", tty=True, yield_time_s=1)
+        assert stuck.process_id is not None
+        await session.pty_write_stdin(session_id=stuck.process_id, chars="x" * 100_000, yield_time_s=0.25)
+        with pytest.raises(ConfigError, match="surrogate"):
+            other = await session.pty_exec_start("cat", tty=True, yield_time_s=1)
+            await session.pty_write_stdin(session_id=other.process_id or 0, chars="\ud800")
+        await asyncio.wait_for(session.pty_terminate_all(), 30)
+
+
 async def test_exec(client: FumehoodSandboxClient) -> None:
     async with started(client, Manifest(environment={"value": {"A": "b c"}})) as session:
         assert await shell(session, "pwd; echo $A; id -un") == "/workspace\nb c\nroot\n"
@@ -234,6 +258,7 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         assert await shell(session, "id -un", user=User(name="nobody")) == "nobody\n"
         result = await session.exec("sh", "-c", "echo out; echo err >&2; kill -9 $$", shell=False)
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 137)
+        assert (await session.exec("kill -9 -1")).exit_code == 137  # the command's supervisor is killed as well
         assert (await session.exec("no-such-program", shell=False)).exit_code == 127
         assert (await session.exec("/etc/passwd", shell=False)).exit_code == 126
         assert (await session.exec("true", user="no-such-user")).exit_code == 126

@@ -124,6 +124,7 @@ async def test_run(backend: FumehoodWorkspaceBackend) -> None:
     await backend.write_bytes("/work/text", b"no program")
     assert (await backend.run(["./text"])).exit_code == 126
     assert (await backend.run("kill -9 $$", shell=True)).exit_code == 137
+    assert (await backend.run("kill -9 -1", shell=True)).exit_code == 137  # the command's supervisor is killed as well
     with pytest.raises(WorkspaceOutputLimitError) as caught:
         await backend.run("head -c 11000000 /dev/zero; echo; echo end; echo err >&2", shell=True)
     assert caught.value.stdout.endswith("\nend\n")

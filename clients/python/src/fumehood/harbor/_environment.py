@@ -35,7 +35,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import missing, shell_code, starting, told
+from .._framework import exit_code, gone, missing, shell_code, starting, told
 from . import _files
 from ._clients import acquire, release
 from ._project import FumehoodOptions, check_links, check_offline, explain, write
@@ -258,7 +258,7 @@ class FumehoodEnvironment(BaseEnvironment):
             return ExecResult(stderr=str(e), return_code=shell_code(e))
         if result.timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
-        if result.outcome == "lost":
+        if gone(result):
             raise RuntimeError(f"fumehood: the sandbox ended while a command ran: {result.reason}")
         if result.outcome == "out-of-memory":
             self.logger.warning("a command exceeded the memory limit of service %s", name)
@@ -266,7 +266,7 @@ class FumehoodEnvironment(BaseEnvironment):
             if output.truncated:
                 self.logger.warning("%s of a command: only the last %d bytes are kept", stream, len(output.data))
         stdout, stderr = (told(each).decode("utf-8", "replace") for each in (result.stdout, result.stderr))
-        return ExecResult(stdout=stdout or None, stderr=stderr or None, return_code=result.exit_code)
+        return ExecResult(stdout=stdout or None, stderr=stderr or None, return_code=exit_code(result))
 
     async def _run(self, service: AsyncService, args: list[str], options: dict[str, Any]) -> Result:
         """Run a command to its end. If there is a callback, it gets the output while the command runs."""

@@ -39,7 +39,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import shell_code, starting
+from .._framework import exit_code, gone, shell_code, starting
 from ._clients import client_for, close_clients, kept_client, this_loop
 from ._config import CONFIG_FILES, FumehoodConfig, explain, plan
 from ._remote import RemoteProcess
@@ -252,13 +252,13 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
             error = TimeoutError(f"Command timed out after {timeout} seconds")
             error.truncated_output = stdout + stderr  # type: ignore[attr-defined]
             raise error
-        if result.outcome == "lost":
+        if gone(result):
             raise SandboxUnavailableError(f"the sandbox ended while the command ran: {result.reason}")
         if not (all_out and all_err):
             ours = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE > MAX_OUTPUT
             text = "64 MiB" if ours else SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR
             raise OutputLimitExceededError(text, stdout + stderr)
-        return ExecResult(result.success, result.exit_code, stdout, stderr)
+        return ExecResult(result.success, exit_code(result), stdout, stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Create or replace a file, as the service's user."""

@@ -20,7 +20,7 @@ from inspect_ai.util import (
 )
 
 from .. import AsyncProcess, AsyncService, Chunk, NotStartedError, StaleError, UnavailableError
-from .._framework import shell_code, starting
+from .._framework import exit_code, gone, shell_code, starting
 
 _numbers = itertools.count(1)
 
@@ -109,9 +109,9 @@ class RemoteProcess(ExecRemoteProcess):
         self._completed = True
         if event is None or self._killed:
             return
-        if event.result.outcome == "lost":
+        if gone(event.result):
             raise SandboxUnavailableError(f"the sandbox ended while the command ran: {event.result.reason}")
-        self._queue.append(ExecCompleted(event.result.exit_code))
+        self._queue.append(ExecCompleted(exit_code(event.result)))
 
     def _add(self, stream: str, text: str) -> None:
         if text:

@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field
 
 import fumehood
 from fumehood import AsyncClient, AsyncSandbox
-from fumehood._framework import missing, shell_code, starting, told
+from fumehood._framework import exit_code, gone, missing, shell_code, starting, told
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
 _MOUNTS = "openai_agents.mounts"  # a label
@@ -130,6 +130,7 @@ class Running:
         self.process, self.args, self.timeout, self.tty = process, args, timeout, tty
         self.room, self._missing, self._notify = _OUTPUT, 0, asyncio.Event()
         self._chunks: deque[bytes] = deque()
+        self._writer: asyncio.Task[None] | None = None
         self.reader = asyncio.create_task(self._read())
         self.reader.add_done_callback(lambda _: self._notify.set())
         queue = {"output_chunks": self._chunks, "output_lock": asyncio.Lock(), "output_notify": self._notify}
@@ -159,11 +160,26 @@ class Running:
             self._chunks.append(missing(self._missing, "the agent read too late").encode())
             self._missing = 0
 
+    async def write(self, chars: str, seconds: float) -> None:
+        """Write to the command's terminal, after what was written before. One that does not read gets it later."""
+        before = self._writer
+
+        async def send() -> None:
+            if before:
+                await asyncio.wait({before})
+            with contextlib.suppress(fumehood.UnavailableError):  # it has ended
+                await self.process.write(chars)
+
+        self._writer = asyncio.create_task(send())
+        done, _ = await asyncio.wait({self._writer}, timeout=seconds)
+        for each in done:
+            each.result()
+
     async def kill(self) -> None:
         """Kill the command with all its descendants."""
         with contextlib.suppress(fumehood.UnavailableError):
             await self.process.kill()
-        await asyncio.gather(self.reader, return_exceptions=True)
+        await asyncio.gather(self.reader, *([self._writer] if self._writer else []), return_exceptions=True)
 
 
 class FumehoodSandboxSession(BaseSandboxSession):
@@ -218,7 +234,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None, user: Who = None) -> ExecResult:
         args = [str(each) for each in command]
         result = await self._answered(args, self._as(user).run(args, timeout=timeout, cwd=self._cwd), timeout)
-        return ExecResult(stdout=told(result.stdout), stderr=told(result.stderr), exit_code=result.exit_code)
+        return ExecResult(stdout=told(result.stdout), stderr=told(result.stderr), exit_code=exit_code(result))
 
     async def _answered(self, args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
         """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
@@ -238,7 +254,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
                 "stderr": told(found.stderr).decode("utf-8", "replace"),
             }
             raise errors.ExecTimeoutError(command=args, timeout_s=timeout, context=printed)
-        if isinstance(found, fumehood.Result) and found.outcome == "lost":
+        if isinstance(found, fumehood.Result) and gone(found):
             raise errors.ExecTransportError(command=args, message=f"fumehood: the sandbox ended: {found.reason}")
         return found
 
@@ -274,12 +290,11 @@ class FumehoodSandboxSession(BaseSandboxSession):
     ) -> PtyExecUpdate:
         """Write to a command's terminal, and return its output of the next moments."""
         running = self._resolve_pty_session_entry(pty_processes=self._running, session_id=session_id)
+        wait_ms = int(1000 * (0.25 if yield_time_s is None else yield_time_s))
         if chars:
             if not running.tty:
                 raise RuntimeError("stdin is not available for this process")  # the framework's tool expects this text
-            with contextlib.suppress(fumehood.UnavailableError):  # it has ended
-                await running.process.write(chars)
-        wait_ms = int(1000 * (0.25 if yield_time_s is None else yield_time_s))
+            await running.write(chars, wait_ms / 1000)
         wait_ms = pty_types.resolve_pty_write_yield_time_ms(yield_time_ms=wait_ms, input_empty=not chars)
         return await self._update(session_id, wait_ms, max_output_tokens)
 
@@ -292,7 +307,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
             return PtyExecUpdate(number, output, None, count)
         self._running.pop(number, None)
         result = await self._answered(running.args, running.reader, running.timeout)
-        return PtyExecUpdate(None, output, result.exit_code, count)
+        return PtyExecUpdate(None, output, exit_code(result), count)
 
     async def pty_terminate_all(self) -> None:
         """Kill the commands that run on, with all their descendants."""
