@@ -136,6 +136,7 @@ const (
 	// crashes a program that cannot create a thread it needs: with a limit of 24, fork bombs crashed workers; with 48
 	// they did not.
 	MinPIDs = 48
+	maxPIDs = 4 << 20 // PID_MAX_LIMIT of Linux, above which its control groups refuse a limit
 	// MinDisk is the smallest disk limit in bytes.
 	MinDisk = 1 << 20
 )
@@ -271,6 +272,8 @@ func (l Limits) validate(bad func(string, ...any) error) error {
 		return bad("the CPU limit %v is not a number up to %d", l.CPUs, MaxCPUs)
 	case l.PIDs < NoLimit:
 		return bad("the process limit %d is negative", l.PIDs)
+	case l.PIDs > maxPIDs:
+		return bad("the process limit %d is above %d, which no kernel has", l.PIDs, maxPIDs)
 	case l.Disk < NoLimit:
 		return bad("the disk limit %d is negative", l.Disk)
 	case l.Disk > 0 && (l.Disk < MinDisk || l.Disk > maxDisk):

@@ -108,6 +108,8 @@ func TestSpec_compose(t *testing.T) {
 		"with a tiny disk":     {Spec{Compose: project, Limits: Limits{Disk: 1}}, "the disk limit 1 is not between"},
 		"with a negative disk": {Spec{Compose: project, Limits: Limits{Disk: -2}}, "the disk limit -2 is negative"},
 		"with a huge disk":     {Spec{Compose: project, Limits: Limits{Disk: 1 << 60}}, "is not between 1 MiB and 15 TiB"},
+		"with many processes":  {Spec{Compose: project, Limits: Limits{PIDs: 1<<22 + 1}}, "the process limit 4194305 is above"},
+		"with all processes":   {Spec{Compose: project, Limits: Limits{PIDs: 1 << 22}}, ""},
 		"with an image":        {Spec{Compose: project, Image: "a"}, "Image and Compose exclude each other"},
 		"with variables":       {Spec{Compose: project, Env: map[string]string{"A": "1"}}, "Env and Compose exclude"},
 		"with a network":       {Spec{Compose: project, Network: Network{Mode: NetworkBridge}}, "Network and Compose exclude"},
