@@ -18,6 +18,7 @@ import (
 	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/fake"
+	"github.com/fumehood/fumehood/workspace"
 )
 
 // direct calls a server without connections.
@@ -216,6 +217,20 @@ func TestLimits_kept(t *testing.T) {
 		}
 		if got := c.send("POST", "/v1/sandboxes", fumehood.Spec{Keep: true, TTL: time.Hour}); got.Code != want {
 			t.Errorf("--max-sandboxes %d: got %d %s, want %d", most, got.Code, got.Body, want)
+		}
+	}
+}
+
+// The arguments of started commands and the changes of checkpoints count as parts of the answers that are held.
+func TestMemory_answers(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []any{
+		&api.Process{Args: []api.Text{api.Text(strings.Repeat("x", 1<<20))}},
+		&api.Checkpoint{Changes: []workspace.Change{{Path: "a", Hunks: strings.Repeat("x", 1<<20)}}},
+		&api.Checkpoint{Changes: make([]workspace.Change, 10_000)},
+	} {
+		if size := sizeOf(answer); size < 1<<20 || size > 8<<20 {
+			t.Errorf("a %T is counted as %d bytes", answer, size)
 		}
 	}
 }

@@ -225,9 +225,24 @@ func sizeOf(answer any) int64 {
 		return outputSize(r.Stdout, r.Stderr)
 	case *api.SessionResult:
 		return outputSize(r.Stdout, r.Stderr, r.SetupStdout, r.SetupStderr)
+	case *api.Process:
+		size := outputSize()
+		for _, arg := range r.Args {
+			size += int64(len(arg))
+		}
+		return size
+	case *api.Checkpoint:
+		size := outputSize()
+		for _, c := range r.Changes {
+			size += changeSize + int64(len(c.Path)+len(c.Hunks))
+		}
+		return size
 	}
 	return outputSize()
 }
+
+// changeSize is about how many bytes a change of a checkpoint takes beside its texts.
+const changeSize = 512
 
 func outputSize(outputs ...fumehood.Output) int64 {
 	size := int64(4 << 10) // of all else

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxProcesses is how many ended commands of a sandbox keep their results, and maxResults how many bytes of output
-	// those may have. The oldest are forgotten first.
+	// maxProcesses is how many ended commands of a sandbox keep their results, and maxResults how many bytes of output and
+	// arguments those may have. The oldest are forgotten first.
 	maxProcesses = 256
 	maxResults   = 64 << 20
 )
@@ -36,6 +36,7 @@ type process struct {
 	service string
 	fumehood.Process
 	output *stream
+	size   int64 // of its description
 }
 
 func newProcesses() processes { return processes{all: map[string]*process{}} }
@@ -53,13 +54,14 @@ func (h *held) add(service string, proc fumehood.Process, out *stream) *process 
 	defer h.mu.Unlock()
 	h.last++
 	p := &process{id: strconv.Itoa(h.last), of: h, service: service, Process: proc, output: out}
+	p.size = sizeOf(p.describe())
 	h.all[p.id] = p
 	h.order = append(h.order, p)
 	var ended []*process
 	size := int64(0)
 	for _, p := range slices.Backward(h.order) {
 		if res := p.output.result(); res != nil {
-			ended, size = append(ended, p), size+sizeOf(res)
+			ended, size = append(ended, p), size+sizeOf(res)+p.size
 			if len(ended) > maxProcesses || size > maxResults && len(ended) > 1 {
 				h.forget(p)
 			}
