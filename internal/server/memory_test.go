@@ -201,7 +201,10 @@ func TestMemory_kept_removed_elsewhere(t *testing.T) {
 // oneKept is a provider that has a kept sandbox.
 type oneKept struct{ keptElsewhere }
 
-func (oneKept) Kept(context.Context) ([]provider.KeptSandbox, error) {
+func (oneKept) Kept(_ context.Context, names ...string) ([]provider.KeptSandbox, error) {
+	if len(names) > 0 {
+		return nil, nil
+	}
 	return make([]provider.KeptSandbox, 1), nil
 }
 
