@@ -386,6 +386,7 @@ func TestLimits_uploads(t *testing.T) {
 	box := c.box()
 	chunked := func(r io.Reader) io.Reader { return io.MultiReader(r) }
 	put := func(name string, body any) (int, []byte) { return c.answer("PUT", box+"/file?path="+name, body) }
+	const tooMuch = 5 << 17 // beside the first upload
 	content, feed := io.Pipe()
 	var first sync.WaitGroup
 	first.Go(func() {
@@ -397,13 +398,13 @@ func TestLimits_uploads(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "the first upload is held", func() bool {
-		free := c.spooled.TryAcquire(1 << 20)
+		free := c.spooled.TryAcquire(tooMuch)
 		if free {
-			c.spooled.Release(1 << 20)
+			c.spooled.Release(tooMuch)
 		}
 		return !free
 	})
-	if status, text := put("second", chunked(bytes.NewReader(make([]byte, 5<<17)))); status != http.StatusTooManyRequests || !strings.Contains(string(text), "Content-Length") {
+	if status, text := put("second", chunked(bytes.NewReader(make([]byte, tooMuch)))); status != http.StatusTooManyRequests || !strings.Contains(string(text), "Content-Length") {
 		t.Errorf("the second: got %d %s", status, text)
 	}
 	if status, text := put("known", make([]byte, 1<<20)); status != http.StatusNoContent {
@@ -413,7 +414,7 @@ func TestLimits_uploads(t *testing.T) {
 		t.Error(err)
 	}
 	first.Wait()
-	if status, text := put("second", chunked(bytes.NewReader(make([]byte, 5<<17)))); status != http.StatusNoContent {
+	if status, text := put("second", chunked(bytes.NewReader(make([]byte, tooMuch)))); status != http.StatusNoContent {
 		t.Errorf("after the first: got %d %s", status, text)
 	}
 	if !c.spooled.TryAcquire(2 << 20) {
