@@ -1,9 +1,13 @@
 package guest
 
 import (
+	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood/internal/setup"
 )
@@ -29,4 +33,28 @@ func lacksCapabilities() bool {
 	bounding, berr := setup.BoundingSet()
 	permitted, perr := setup.PermittedSet()
 	return os.Geteuid() == 0 && berr == nil && perr == nil && bounding&^permitted != 0
+}
+
+// untraceable calls start without the capabilities by which root may read every file. What it starts cannot be traced
+// until it has another program if its program's file may not be read, which is so for the guest's (see PR_SET_DUMPABLE).
+// Otherwise root's commands could take a worker's files before it protects itself.
+func untraceable(start func() (int, error)) (int, error) {
+	const reading = 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	runtime.LockOSThread() // the capabilities are the thread's
+	defer runtime.UnlockOSThread()
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var usual [2]unix.CapUserData
+	if unix.Capget(&head, &usual[0]) != nil || usual[0].Effective&reading == 0 {
+		return start()
+	}
+	less := usual
+	less[0].Effective &^= reading
+	if err := unix.Capset(&head, &less[0]); err != nil {
+		return 0, os.NewSyscallError("capset", err)
+	}
+	pid, err := start()
+	if rerr := unix.Capset(&head, &usual[0]); rerr != nil {
+		return pid, errors.Join(err, os.NewSyscallError("capset", rerr))
+	}
+	return pid, err
 }

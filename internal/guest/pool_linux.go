@@ -210,7 +210,7 @@ func (g *guest) spawn() (*supervisor, error) {
 	if len(g.tasks) > 0 {
 		args = append(args, tasksOption+strconv.Itoa(len(g.tasks)))
 	}
-	pid, err := syscall.ForkExec(g.self, args, attr)
+	pid, err := untraceable(func() (int, error) { return syscall.ForkExec(g.self, args, attr) })
 	if err != nil {
 		_ = socket.Close()
 		return nil, err

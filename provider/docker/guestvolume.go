@@ -211,7 +211,7 @@ func guestTree(program []byte) io.Reader {
 		{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(compose.SocketDir, "/") + "/", Mode: 0o755},
 		// The file is executable but not readable. Its processes are therefore not traceable by others from their first
 		// moment, even before they set that themselves: see ptrace(2).
-		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o711, Size: int64(len(program))},
+		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.GuestProgram, "/"), Mode: 0o111, Size: int64(len(program))},
 		// gVisor runs only files that the user may also read. An unreadable file would give no protection there. gVisor
 		// protects the guest because a process can trace only its descendants.
 		{Typeflag: tar.TypeReg, Name: strings.TrimPrefix(compose.ReadableGuest, "/"), Mode: 0o755, Size: int64(len(program))},

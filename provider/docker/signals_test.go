@@ -160,7 +160,7 @@ func TestGuest_notReadable(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []fumehood.Spec{{Image: busybox}, {Image: busybox, User: "tester"}} {
 		sb := start(t, newProvider(t, docker.Options{}), spec)
-		if got, want := sh(t, sb, looks), "/.fumehood/guest serve \n/.fumehood/guest worker N \n711"; got != want {
+		if got, want := sh(t, sb, looks), "/.fumehood/guest serve \n/.fumehood/guest worker N \n111"; got != want {
 			t.Errorf("as %q: got\n%s\nwant\n%s", spec.User, got, want)
 		}
 	}

@@ -90,6 +90,57 @@ func TestSandbox_As_race(t *testing.T) {
 	}
 }
 
+// workerRacer kills the processes that own commands, and tries to get hold of the files of each that is started instead, until
+// /tmp/stop exists. It prints the files of control groups that it opened, and at its end how many processes it killed.
+const workerRacer = `
+import os, signal
+killed, own = 0, (os.getpid(), os.getppid())
+open("/tmp/ready", "w").close()
+while not os.path.exists("/tmp/stop"):
+    for pid in os.listdir("/proc"):
+        try:
+            if pid.isdigit() and int(pid) not in own and open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")[1:2] == [b"worker"]:
+                os.kill(int(pid), signal.SIGKILL); killed += 1
+        except OSError: pass
+    for attempt in range(2000):
+        if attempt % 20 == 0: last = int(open("/proc/loadavg").read().split()[-1])
+        for pid in range(last + 1, last + 4):
+            try: fd = os.open("/proc/%d/fd/5" % pid, os.O_WRONLY)
+            except OSError: continue
+            to = os.readlink("/proc/self/fd/%d" % fd)
+            if to.endswith("/tasks") or to.endswith("/cgroup.threads"): print("reached", to, flush=True)
+            os.close(fd)
+print("killed", killed)
+`
+
+// A process that owns a command can move to the control group that does not limit programs. Root's commands must not get hold of
+// one, not even while it starts.
+func TestExec_workerRace(t *testing.T) {
+	t.Parallel()
+	sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, User: "root"})
+	result := make(chan string, 1)
+	go func() {
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", workerRacer}, Timeout: 2 * time.Minute})
+		if err != nil {
+			result <- err.Error()
+			return
+		}
+		result <- res.Stdout.Text() + res.Stderr.Text()
+	}()
+	conformance.Eventually(t, "the attacker runs", func() bool { _, err := sb.Stat(t.Context(), "/tmp/ready"); return err == nil })
+	for range tier.Pick(t, 100, 200, 500) {
+		_, _ = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}) // it may be killed
+	}
+	if err := sb.WriteFile(t.Context(), "/tmp/stop", nil, fumehood.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got := <-result
+	var killed int
+	if _, err := fmt.Sscanf(got, "killed %d", &killed); err != nil || killed == 0 {
+		t.Errorf("the attacker: %s", got)
+	}
+}
+
 // Root in a sandbox may stop the processes of its users while they start. Its caller does not wait forever.
 func TestSandbox_As_stopped(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 		err = write(readable, program, 0o755)
 	}
 	if err == nil {
-		err = write(file, program, 0o711) // its processes cannot be traced
+		err = write(file, program, 0o111) // its processes cannot be traced
 	}
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}

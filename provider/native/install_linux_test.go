@@ -21,7 +21,7 @@ func TestInstall_umask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]os.FileMode{file: 0o711, filepath.Dir(file): 0o711, dir: 0o700} {
+	for name, want := range map[string]os.FileMode{file: 0o111, filepath.Dir(file): 0o711, dir: 0o700} {
 		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, want)
 		}

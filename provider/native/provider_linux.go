@@ -131,7 +131,11 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		}
 	}
 	p.guest = sync.OnceValues(func() (string, error) {
-		return install(context.WithoutCancel(ctx), filepath.Join(cache, "guest"), p.log)
+		file, err := install(context.WithoutCancel(ctx), filepath.Join(cache, "guest"), p.log)
+		if rootless() { // this process has to open files in /proc of what it starts
+			file = filepath.Join(filepath.Dir(file), readableGuest)
+		}
+		return file, err
 	})
 	images, stored := "images", imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}
 	if rootless() {
