@@ -98,7 +98,7 @@ func syscalls(t *testing.T, svc fumehood.Service, program []byte) map[string]str
 // deniedCalls are the calls that the profile denies regardless of a container's capabilities.
 var deniedCalls = map[string]string{
 	"socket/vsock": "EPERM", "socket/alg": "EPERM", "io_uring_setup": "EPERM", "io_uring_enter": "EPERM", "io_uring_register": "EPERM",
-	"userfaultfd": "EPERM", "add_key": "EPERM", "keyctl": "EPERM", "request_key": "EPERM", "bpf": "EPERM", "perf_event_open": "EPERM",
+	"fcntl/lease": "EPERM", "fcntl/delegation": "EPERM", "userfaultfd": "EPERM", "add_key": "EPERM", "keyctl": "EPERM", "request_key": "EPERM", "bpf": "EPERM", "perf_event_open": "EPERM",
 }
 
 // ofOthers are calls that change the priorities of other processes. They are allowed with CAP_SYS_NICE.
@@ -110,7 +110,7 @@ var ofOthers = []string{
 // mayCalls are calls that programs need. A libc does not need clone3 if it gets ENOSYS.
 var mayCalls = map[string]string{
 	"socket/unix": "ok", "socket/inet": "ok", "socket/inet6": "ok", "socket/netlink": "ok", "clone3": "ENOSYS",
-	"prlimit64/own": "EFAULT", "prlimit64/read": "ESRCH", "prlimit64/other": "EPERM",
+	"fcntl/usual": "EBADF", "fcntl/of Linux": "EBADF", "prlimit64/own": "EFAULT", "prlimit64/read": "ESRCH", "prlimit64/other": "EPERM",
 	"setpriority/own": "ok", "setpriority/own group": "ok",
 	"sched_setscheduler/own": "EINVAL", "sched_setscheduler/usual": "EINVAL", "sched_setattr/own": "EINVAL", // without valid parameters
 }

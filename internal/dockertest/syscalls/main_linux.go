@@ -51,6 +51,10 @@ var calls = map[string]call{
 	"sched_setscheduler/usual": {unix.SYS_SCHED_SETSCHEDULER, [6]uintptr{none, unix.SCHED_NORMAL, 0}, false},
 	"sched_setattr/own":        {unix.SYS_SCHED_SETATTR, [6]uintptr{0}, false},
 	"sched_setattr/other":      {unix.SYS_SCHED_SETATTR, [6]uintptr{none}, false},
+	"fcntl/lease":              {unix.SYS_FCNTL, [6]uintptr{none, unix.F_SETLEASE, unix.F_UNLCK}, false},
+	"fcntl/delegation":         {unix.SYS_FCNTL, [6]uintptr{none, unix.F_SETLEASE + 16, 0}, false},
+	"fcntl/usual":              {unix.SYS_FCNTL, [6]uintptr{none, unix.F_GETFD, 0}, false},
+	"fcntl/of Linux":           {unix.SYS_FCNTL, [6]uintptr{none, unix.F_DUPFD_CLOEXEC, 0}, false},
 	"kcmp":                     {unix.SYS_KCMP, [6]uintptr{uintptr(os.Getpid()), uintptr(os.Getpid()), none}, false},
 }
 

@@ -1,6 +1,6 @@
 // Command generate writes Fumehood's seccomp profile to the file named by its argument. The profile is Docker's
-// default profile, in the version that go.mod requires, without the system calls of removed, and with those of ofOwn
-// restricted. `go generate ./internal/seccomp` runs it.
+// default profile, in the version that go.mod requires, without the system calls of removed, and with those of
+// restricted only for some arguments. `go generate ./internal/seccomp` runs it.
 package main
 
 import (
@@ -31,11 +31,13 @@ var removed = []string{
 // the hypervisor listens on them. AF_ALG makes the kernel compute for any process.
 var removedFamilies = []uint64{unix.AF_VSOCK, unix.AF_ALG}
 
-// ofOwn are system calls that are allowed only on the calling process or its group. If a process could change the
-// priority of others, the guest could be denied the processor forever; if it could set their limits, it could kill
-// the guest. A call is allowed if one of its rules matches. A thread may be given any policy except SCHED_IDLE, as by
-// pthread_setschedparam(3), which passes thread ids.
-var ofOwn = map[string][][]specs.LinuxSeccompArg{
+// restricted are system calls that are allowed only if one of their rules matches.
+//
+// Most are allowed only on the calling process or its group. If a process could change the priority of others, the guest
+// could be denied the processor forever; if it could set their limits, it could kill the guest. A thread may be given any
+// policy except SCHED_IDLE, as by pthread_setschedparam(3), which passes thread ids.
+var restricted = map[string][][]specs.LinuxSeccompArg{
+	"fcntl": noLeases, "fcntl64": noLeases,
 	"setpriority": {
 		{equal(0, unix.PRIO_PROCESS), equal(1, 0)},
 		{equal(0, unix.PRIO_PGRP), equal(1, 0)},
@@ -46,9 +48,24 @@ var ofOwn = map[string][][]specs.LinuxSeccompArg{
 	"prlimit64":     {{equal(0, 0)}, {equal(2, 0)}}, // those of others may be read
 }
 
-// unless returns the capability with which a system call of ofOwn is allowed for other processes too.
+// noLeases are the commands of fcntl(2) but F_SETLEASE and F_SETDELEG, which are 1024 and 1040. For 45 s, a lease blocks
+// everybody else who opens or executes the file: the guest, the Engine, and on a mounted file the host.
+var noLeases = [][]specs.LinuxSeccompArg{
+	{command(0, math.MaxUint32&^1023)}, // below 1024
+	{command(1025, math.MaxUint32&^14)}, {command(1026, math.MaxUint32&^13)}, {command(1028, math.MaxUint32&^11)}, {command(1032, math.MaxUint32&^7)},
+}
+
+// command matches commands of fcntl by the bits of a mask.
+func command(value, mask uint64) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: 1, Value: mask, ValueTwo: value, Op: specs.OpMaskedEqual}
+}
+
+// unless returns the capability with which a system call of restricted is allowed with all arguments.
 func unless(name string) string {
-	if name == "prlimit64" {
+	switch name {
+	case "fcntl", "fcntl64":
+		return "CAP_LEASE"
+	case "prlimit64":
 		return "CAP_SYS_RESOURCE"
 	}
 	return "CAP_SYS_NICE"
@@ -72,7 +89,7 @@ func profile() (*seccomp.Seccomp, error) {
 	var rules []*seccomp.Syscall
 	for _, rule := range p.Syscalls {
 		if rule.Action == specs.ActAllow {
-			rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(removed, name) || ofOwn[name] != nil })
+			rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(removed, name) || restricted[name] != nil })
 			if slices.Contains(rule.Names, "socket") {
 				if err := checkFamilies(rule); err != nil {
 					return nil, err
@@ -83,8 +100,8 @@ func profile() (*seccomp.Seccomp, error) {
 			rules = append(rules, rule)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(ofOwn)) {
-		for _, args := range ofOwn[name] {
+	for _, name := range slices.Sorted(maps.Keys(restricted)) {
+		for _, args := range restricted[name] {
 			rules = append(rules, &seccomp.Syscall{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow, Args: args}})
 		}
 		rules = append(rules, &seccomp.Syscall{

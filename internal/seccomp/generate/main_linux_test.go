@@ -69,6 +69,18 @@ func TestProfile_Difference(t *testing.T) {
 		}
 	}
 	wantAdded := []string{
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294966272,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967281,"valueTwo":1025,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967282,"valueTwo":1026,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967284,"valueTwo":1028,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967288,"valueTwo":1032,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_LEASE"]}}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294966272,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967281,"valueTwo":1025,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967282,"valueTwo":1026,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967284,"valueTwo":1028,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":1,"value":4294967288,"valueTwo":1032,"op":"SCMP_CMP_MASKED_EQ"}]}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_LEASE"]}}`,
 		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":0,"op":"SCMP_CMP_EQ"}]}`,
 		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW","args":[{"index":2,"value":0,"op":"SCMP_CMP_EQ"}]}`,
 		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_RESOURCE"]}}`,
@@ -88,6 +100,8 @@ func TestProfile_Difference(t *testing.T) {
 	wantWithout := []string{
 		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_BPF"]}}`,
 		`bpf {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
+		`fcntl {"names":null,"action":"SCMP_ACT_ALLOW"}`,
+		`fcntl64 {"names":null,"action":"SCMP_ACT_ALLOW"}`,
 		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_PERFMON"]}}`,
 		`perf_event_open {"names":null,"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}`,
 		`prlimit64 {"names":null,"action":"SCMP_ACT_ALLOW"}`,
