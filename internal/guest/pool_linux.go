@@ -182,8 +182,8 @@ func (g *guest) processLimit() (text string, reached bool) {
 	return text, running >= limit
 }
 
-// spawn starts a worker.
-func (g *guest) spawn() (*supervisor, error) {
+// spawn starts a worker. files are the standard streams of its first command; none if they are sent with it.
+func (g *guest) spawn(files ...int) (*supervisor, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
@@ -209,6 +209,12 @@ func (g *guest) spawn() (*supervisor, error) {
 	}
 	if len(g.tasks) > 0 {
 		args = append(args, tasksOption+strconv.Itoa(len(g.tasks)))
+	}
+	for _, fd := range files {
+		attr.Files = append(attr.Files, uintptr(fd)) //nolint:gosec // a descriptor
+	}
+	if len(files) > 0 {
+		args = append(args, streamsOption)
 	}
 	pid, err := untraceable(func() (int, error) { return syscall.ForkExec(g.self, args, attr) })
 	if err != nil {

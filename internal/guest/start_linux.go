@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -148,11 +149,32 @@ func (c *command) start(theirs [3]int) error {
 	}}
 	c.w.since.Store(now())
 	c.cpu.mark()
-	if err := post(c.w.socket, t, fds); err != nil {
+	err := post(c.w.socket, t, fds)
+	if errors.Is(err, unix.ETOOMANYREFS) {
+		err = c.bequeath(t, fds)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", errNotReady, err)
 	}
 	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most commands have ended by then
 	return nil
+}
+
+// bequeath hands the command to a new worker that inherits its files. The kernel limits how many descriptors of a user wait in
+// sockets, and counts those of all sandboxes: one of them can keep the others from sending any.
+func (c *command) bequeath(t task, fds []int) error {
+	c.g.release(c.w)
+	w, err := c.g.spawn(fds...)
+	if err != nil {
+		return err
+	}
+	c.w = w
+	if err := c.g.await(w, time.Now().Add(readyWithin)); err != nil {
+		return err
+	}
+	c.w.since.Store(now())
+	c.cpu.mark()
+	return post(c.w.socket, t, nil)
 }
 
 // environment returns the environment of this process with the variables of more added. more takes precedence.

@@ -21,15 +21,19 @@ import (
 // anything else. When no descendant is left, the worker is kept for the next command. Otherwise it stays as their
 // owner. When its guest ends, the worker kills what it owns and exits.
 
-// tasksOption is the last argument of a worker that gets files of control groups, see setup.Run, with their number.
-const tasksOption = "--tasks="
+// Options of a worker. It gets files after its socket: with tasksOption those of control groups, see setup.Run, by their number,
+// and with streamsOption the standard streams of its first command.
+const (
+	tasksOption   = "--tasks="
+	streamsOption = "--streams"
+)
 
 // workerSocket is the file descriptor of a worker's connection to its guest.
 const workerSocket = 3
 
 // task is a message from a guest to a worker. Exactly one field is set.
 type task struct {
-	Start  *start // sent with three file descriptors
+	Start  *start // sent with three file descriptors, unless the worker has them
 	Signal int
 	Kill   *int64 // the grace in milliseconds
 }
@@ -75,6 +79,7 @@ type worker struct {
 	self    int
 	tasks   []int // see setup.Run
 	list    int   // the folder of this process's threads; only with tasks
+	streams []int // of the next command, if they do not come with it
 
 	before unix.Rusage // of ended descendants when the command was started
 	main   int         // the command's process; 0 when there is none to wait for
@@ -93,15 +98,17 @@ func Worker(args []string) (code int, is bool) {
 	}
 	contained.Store(!slices.Contains(args[3:], uncontained))
 	tasks := 0
-	if n, has := strings.CutPrefix(args[len(args)-1], tasksOption); has {
-		tasks, _ = strconv.Atoi(n) // written by the guest, so always a number
+	for _, arg := range args[3:] {
+		if n, has := strings.CutPrefix(arg, tasksOption); has {
+			tasks, _ = strconv.Atoi(n) // written by the guest, so always a number
+		}
 	}
-	return work(args[0], args[2], tasks), true
+	return work(args[0], args[2], tasks, slices.Contains(args[3:], streamsOption)), true
 }
 
 // work runs a worker and returns its exit code. slack is the timer slack of the commands' threads in nanoseconds, or
-// 0. tasks is the number of files, after the socket, for w.tasks.
-func work(program, slack string, tasks int) int {
+// 0. tasks is the number of files, after the socket, for w.tasks. streams says that those for w.streams follow.
+func work(program, slack string, tasks int, streams bool) int {
 	unix.CloseOnExec(workerSocket)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 1
@@ -112,6 +119,12 @@ func work(program, slack string, tasks int) int {
 	for i := range tasks {
 		unix.CloseOnExec(workerSocket + 1 + i)
 		w.tasks = append(w.tasks, workerSocket+1+i)
+	}
+	for i := range 3 {
+		if fd := workerSocket + 1 + tasks + i; streams {
+			unix.CloseOnExec(fd)
+			w.streams = append(w.streams, fd)
+		}
 	}
 	if len(w.tasks) > 0 {
 		var err error
@@ -248,6 +261,9 @@ func (w *worker) look() (none bool) {
 }
 
 func (w *worker) do(t task, files []int) {
+	if t.Start != nil && len(files) == 0 {
+		files, w.streams = w.streams, nil
+	}
 	switch {
 	case t.Start != nil && len(files) == 3:
 		if failed := w.start(t.Start, files); failed != nil {

@@ -101,3 +101,51 @@ func TestSandbox_socketMemory(t *testing.T) {
 		t.Errorf("%d, %v: %+v", kept, err, res)
 	}
 }
+
+// inFlight sends descriptors of its user that nobody receives until the kernel refuses more, and keeps them until it is killed.
+const inFlight = `
+import errno, socket, sys
+kept = []
+while True:
+    pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    pair[0].setblocking(False)
+    kept.append(pair)
+    try:
+        while True: socket.send_fds(pair[0], [b"x"], [0] * 253)
+    except BlockingIOError: pass
+    except OSError as e:
+        print(errno.errorcode[e.errno], flush=True)
+        break
+input()
+`
+
+// The kernel counts descriptors that wait in sockets for each user of the host. A sandbox that uses up what a user may have does not
+// keep that user's commands in others from starting.
+func TestExec_descriptorsInFlight(t *testing.T) {
+	t.Parallel()
+	const user = "54321"
+	p := newProvider(t, native.Options{})
+	one, two := start(t, p, fumehood.Spec{Image: debian}), start(t, p, fumehood.Spec{Image: debian})
+	attacker, err := one.As(user).Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", inFlight}, StdinPipe: true, Timeout: 3 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for chunk, err := range attacker.Follow(t.Context(), fumehood.Stdout, 0) {
+		if err != nil || string(chunk.Data) != "ETOOMANYREFS\n" {
+			t.Fatalf("%q, %v", chunk.Data, err)
+		}
+		break
+	}
+	for range 3 {
+		res, err := two.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "cat; echo fine; echo bad >&2; exit 3"}, Stdin: strings.NewReader("in ")})
+		if err != nil || res.ExitCode != 3 || res.Stdout.Text() != "in fine\n" || res.Stderr.Text() != "bad\n" {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	if err := attacker.Kill(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if res, err := one.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || !res.Success() {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
