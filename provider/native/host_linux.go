@@ -87,7 +87,9 @@ func (h host) Death(context.Context) guests.Death {
 	if killed && h.oci == nil { // no process in the sandbox can do that
 		how += ", killed from outside"
 	}
-	return guests.Death{Err: &fumehood.Error{
-		Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox has ended" + how),
-	}}
+	class := fumehood.ErrUnavailable
+	if h.oci != nil && h.oci.gvisor && h.sb.ran.Load() && !h.isClosed() { // root may kill process 1 there, and too many processes end gVisor itself
+		class = fumehood.ErrBroken
+	}
+	return guests.Death{Err: &fumehood.Error{Class: class, Err: errors.New("the sandbox has ended" + how)}}
 }

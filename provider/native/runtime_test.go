@@ -143,6 +143,25 @@ func TestRuntime_outOfMemory(t *testing.T) {
 	conformance.WantError(t, err, fumehood.ErrBroken)
 }
 
+// Under gVisor, code in a sandbox can end it. That is the code's outcome, not a failure of the machine.
+func TestRuntime_endedInside(t *testing.T) {
+	t.Parallel()
+	opts := withRuntime(t, "runsc")
+	for name, script := range map[string]string{
+		"process 1": "import os; os.kill(1, 9)",
+		"processes": "import os, time\nwhile True:\n  if os.fork() == 0: time.sleep(100)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			sb := start(t, newProvider(t, opts), fumehood.Spec{Image: debian, User: "root", Limits: fumehood.Limits{PIDs: 64}})
+			res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", script}, Timeout: time.Minute})
+			if err != nil || res.Success() || res.Outcome == fumehood.Lost && !res.CausedInside {
+				t.Errorf("%+v, %v", res, err)
+			}
+			conformance.WantError(t, sb.Check(t.Context()), fumehood.ErrBroken)
+		})
+	}
+}
+
 // TestRuntime_killed kills owners of sandboxes in each phase.
 func TestRuntime_killed(t *testing.T) {
 	t.Parallel()
