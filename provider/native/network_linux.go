@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unsafe"
 
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostnet"
 	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // helper is the program that connects a sandbox to the outside. It reads the packets that the sandbox sends, and makes
@@ -56,6 +58,7 @@ const tunnels = "/dev/net/tun"
 var (
 	subnet   = netip.MustParsePrefix("10.201.0.0/24")
 	address  = netip.MustParseAddr("10.201.0.100") // of the sandbox, as helper chooses it
+	gateway  = netip.MustParseAddr("10.201.0.2")   // the helper's
 	resolver = netip.MustParseAddr("10.201.0.3")   // helper passes on what is sent there to the host's name server
 )
 
@@ -151,6 +154,11 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 	if err := stillRuns(init); err != nil {
 		return err
 	}
+	if !rootless() {
+		if err := makeInterface(namespace); err != nil {
+			return fmt.Errorf("make the network interface: %w", err)
+		}
+	}
 	ready, theirs, err := os.Pipe()
 	if err != nil {
 		return err
@@ -194,6 +202,45 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 		return err
 	}
 	return stillRuns(init)
+}
+
+// makeInterface makes the interface in a network namespace, for the helper. Only what is for the helper or for everybody leaves
+// it. No route keeps a program from sending to several receivers if it chooses the interface (IP_MULTICAST_IF), and the
+// helper would send that from the host, whose programs receive it.
+func makeInterface(namespace *os.File) error {
+	return setup.InThread(func() error {
+		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil { //nolint:gosec // a descriptor
+			return os.NewSyscallError("setns", err)
+		}
+		fd, err := unix.Open(tunnels, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: tunnels, Err: err}
+		}
+		defer unix.Close(fd)
+		ifr, err := unix.NewIfreq(interfaceName)
+		if err != nil {
+			return err
+		}
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+			return os.NewSyscallError("ioctl", err)
+		}
+		receivers := struct { // struct tun_filter
+			flags, count uint16
+			addr         [3][6]byte
+		}{count: 3, addr: [3][6]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, ethernet(gateway), ethernet(resolver)}}
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETTXFILTER, uintptr(unsafe.Pointer(&receivers))); errno != 0 {
+			return os.NewSyscallError("ioctl", errno)
+		}
+		return os.NewSyscallError("ioctl", unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)) // it ends with its namespace
+	})
+}
+
+// ethernet returns the hardware address that the helper has for one of its own addresses.
+func ethernet(ip netip.Addr) (hardware [6]byte) {
+	copy(hardware[:], []byte{0x52, 0x55})
+	copy(hardware[2:], ip.AsSlice())
+	return hardware
 }
 
 // stillRuns returns an error if the first process has ended, so that another one may have its number.

@@ -293,7 +293,7 @@ func reach(t *testing.T) {
 		open = append(open, where+" "+sitePort+" -")
 	}
 	for _, where := range []string{
-		hostAddress, innerAddress, "172.30.9.7", "127.0.0.1", "127.1.2.3", "0.0.0.0", "255.255.255.255", "10.201.0.2", "10.201.0.3",
+		hostAddress, innerAddress, "172.30.9.7", "224.0.0.1", "127.0.0.1", "127.1.2.3", "0.0.0.0", "255.255.255.255", "10.201.0.2", "10.201.0.3",
 		"10.201.0.100", "10.201.7.7", metadata, "missing.example",
 	} {
 		for _, port := range []string{sitePort, published, "7002"} {
