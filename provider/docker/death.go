@@ -65,7 +65,9 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	seen := s.sb.p.watch.Await(ctx, s.id, guests.DeathWait, over)
 	// Under gVisor, the out-of-memory killer kills the sandbox process, and the guest then exits with any code.
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
-	if s.deaths.oom || seen.Alone && !s.Serves && !s.OneShot() { // our own program only ends if the daemon or we end it
+	// There root may also kill the guest, and too many processes end gVisor itself.
+	inside := seen.Alone && !seen.Signaled && s.Serves && s.Guest == compose.ReadableGuest && state.ExitCode != 0 && s.sb.ran.Load()
+	if s.deaths.oom || inside || seen.Alone && !s.Serves && !s.OneShot() { // our own program only ends if the daemon or we end it
 		known.Class = fumehood.ErrBroken
 	}
 	switch { // a process in the container cannot kill our own program

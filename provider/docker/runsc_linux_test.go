@@ -107,6 +107,13 @@ services:
 			t.Errorf("got %+v, %v", res, err)
 		}
 	})
+	t.Run("ended inside", func(t *testing.T) {
+		sb := start(t, runscProvider(t, d, "runsc"), fumehood.Spec{Image: busybox, User: "0"})
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "kill -9 1; sleep 100"}, Timeout: time.Minute})
+		if err != nil || res.Outcome != fumehood.Lost || !res.CausedInside {
+			t.Errorf("got %+v, %v", res, err)
+		}
+	})
 	t.Run("doctor", func(t *testing.T) {
 		checks := map[string]docker.Check{}
 		docker.Diagnose(t.Context(), docker.Options{Host: d.Host, StateDir: t.TempDir(), Runtime: "runsc"}, func(c docker.Check) { checks[c.Name] = c })
