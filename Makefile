@@ -24,7 +24,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 guest: ## build the guests that programs embed, if their sources have changed
-	@$(GO) generate -run 'build$$' ./internal/guestbin
+	@$(GO) generate -run 'build$$' ./internal/guest/guestbin
 
 build: guest ## build bin/fumehood
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fumehood ./cmd/fumehood

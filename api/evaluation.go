@@ -1,8 +1,8 @@
 package api
 
 import (
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 // EvaluationOptions describe an evaluation to start. Paths are on the server's machine.

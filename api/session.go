@@ -6,8 +6,8 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // SessionOptions describe a session to open: a private copy of a workspace, and where code runs over it.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 const (

@@ -21,11 +21,11 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/internal/hostpath"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/task"
-	"github.com/fumehood/fumehood/taskfile"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // DefaultRuns is the default folder for runs, in the working directory.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 	"github.com/fumehood/fumehood/provider/local"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
 )
 
 // sums has three samples, of which the second fails.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval"
+	"github.com/fumehood/fumehood/eval/task"
 	"github.com/fumehood/fumehood/provider/fake"
-	"github.com/fumehood/fumehood/task"
 )
 
 // unsteady is a provider in memory whose next starts fail.

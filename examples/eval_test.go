@@ -11,14 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/examples/internal/verdicts"
-	"github.com/fumehood/fumehood/internal/composesdk"
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/internal/docker/composesdk"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/tier"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
-	"github.com/fumehood/fumehood/taskfile"
+	"github.com/fumehood/fumehood/test/filetest"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // evaluation is a finished run of fumehood eval.

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/fumehood/fumehood/internal/reaper/early"
+	_ "github.com/fumehood/fumehood/internal/owner/reaper/early"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/fumehood/fumehood/internal/cli"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 
-	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/guest/ring"
 )
 
 // detached holds the detached commands of one service.

@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/guest/files"
 )
 
 func (s *service) As(user string) fumehood.Service {

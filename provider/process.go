@@ -13,8 +13,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/guest/files"
+	"github.com/fumehood/fumehood/internal/guest/ring"
 )
 
 // process is a fumehood.Process.

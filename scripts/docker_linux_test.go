@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A dockerd that is killed leaves its PID file. After a restart of the machine another process may have this PID.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/guest/files"
 )
 
 // outOfTime is the output of a target that only reaches the end of its time, as go1.26.8 may print it.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // everyday are the programs that tests may run on every machine: those of a small Debian, git, Go, gcc and a Docker Engine.
@@ -37,7 +37,7 @@ func TestPrograms_missing(t *testing.T) {
 	}
 	args := tier.Pick(t, nil, []string{
 		"-short", "-run", "^Test(Client_Build|Guest_arm64|Network|Pod|Provider_(Open_ownerKilled|Start_subordinate)|Routes|Runtime|Sandbox_CheckRoutes|Service_Forward)",
-		"./internal/buildkit", "./internal/guestbin", "./internal/hostnet", "./provider/docker", "./provider/native",
+		"./internal/native/buildkit", "./internal/guest/guestbin", "./internal/hostnet", "./provider/docker", "./provider/native",
 	}, []string{"-p", "1", "./..."})
 	info, _ := debug.ReadBuildInfo()
 	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) { // they are compiled already

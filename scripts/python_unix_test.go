@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/guest/files"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // An environment whose packages could not be installed is an error, and is made again the next time.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/mod/module"
 	modzip "golang.org/x/mod/zip"
 
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 const (
@@ -153,7 +153,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the branch has moved from %s to %s", head, now)
 	}
 	added := run(t, repo, nil, "git", "diff", "--name-only", "HEAD", testTag)
-	want := "internal/guestbin/embedded/linux-amd64.gz\ninternal/guestbin/embedded/linux-arm64.gz\ninternal/guestbin/embedded/manifest.json"
+	want := "internal/guest/guestbin/embedded/linux-amd64.gz\ninternal/guestbin/embedded/linux-arm64.gz\ninternal/guestbin/embedded/manifest.json"
 	if added != want {
 		t.Errorf("the tag adds\n%s\nwant\n%s", added, want)
 	}
@@ -212,7 +212,7 @@ func TestFirstUse(t *testing.T) {
 	if err := os.WriteFile(source, []byte(userProgram), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	embedded, err := filepath.Abs("../internal/guestbin/embedded")
+	embedded, err := filepath.Abs("../internal/guest/guestbin/embedded")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // Checkpoint describes the saved workspace at the end of a piece of an agent's work.

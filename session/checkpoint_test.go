@@ -12,8 +12,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 func finish(t *testing.T, s *session.Session) *session.Checkpoint {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/provider"
 )
 

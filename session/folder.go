@@ -13,9 +13,9 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // fill creates the private workspace and saves its initial state.

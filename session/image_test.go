@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/test/dockertest"
 )
 
 // built returns a place and a spec whose image is built from fumehood-test/busybox, with the content says in

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 func TestSession_Open(t *testing.T) {

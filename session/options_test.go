@@ -11,7 +11,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 func TestSession_Open_invalidSpec(t *testing.T) {
@@ -146,7 +146,7 @@ func TestSession_FinishCheckpoint_specFormats(t *testing.T) {
 	if files, err := s.ReadFiles(t.Context(), "**"); err != nil || len(files) != 0 {
 		t.Errorf("after Reset: got %q, %v", files, err)
 	}
-	from := func(o *session.Options) { o.Workspace, o.Snapshot = "", "../workspace/testdata/hello.tar.bz2" }
+	from := func(o *session.Options) { o.Workspace, o.Snapshot = "", "workspace/testdata/hello.tar.bz2" }
 	evaluation := p.open(t, p.environment(t, "snapshot: {compression: bz2}"), session.Evaluation, nil, from)
 	if files, err := evaluation.ReadFiles(t.Context(), "**"); err != nil || len(files) == 0 {
 		t.Errorf("from bz2: got %q, %v", files, err)

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // canary is a folder of this machine that no sandbox may read or change.

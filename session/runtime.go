@@ -10,7 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // Runtime is a container over a session's workspace, or under type local a place for processes of this machine.

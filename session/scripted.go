@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/guest/ring"
 	"github.com/fumehood/fumehood/provider"
 )
 

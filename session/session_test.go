@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/test/dockertest"
 )
 
 const image = "fumehood-test/python"

@@ -14,13 +14,13 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/envimage"
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/envimage"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/rootpath"
 	"github.com/fumehood/fumehood/provider"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // SpawnOptions override the spec for one runtime. The zero value uses the spec as it is.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 func TestSession_specOf_hostUser(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	_ "github.com/fumehood/fumehood/internal/lategc"
-	_ "github.com/fumehood/fumehood/internal/reaper/early"
+	_ "github.com/fumehood/fumehood/internal/owner/reaper/early"
 
 	"github.com/fumehood/fumehood/internal/cli"
 	"github.com/fumehood/fumehood/provider/docker"

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/examples/internal/verdicts"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/taskfile"
 )
 
 func main() {

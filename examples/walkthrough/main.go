@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // steps are the agent's commands. A real agent would ask a model for them.

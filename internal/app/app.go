@@ -8,9 +8,9 @@ import (
 	"log/slog"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/envimage"
+	"github.com/fumehood/fumehood/internal/envimage"
 	"github.com/fumehood/fumehood/provider"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // App holds what all functions need. All fields except AllowLocal are required.

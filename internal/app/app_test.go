@@ -15,8 +15,8 @@ import (
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // here returns an App whose sandboxes are folders of this machine.

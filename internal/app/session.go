@@ -11,8 +11,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // SessionOptions are the options of RunSession. Open is required, with its Environment.

@@ -16,10 +16,10 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/guest/archive"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/rootpath"
-	"github.com/fumehood/fumehood/internal/setup"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // Transfer is a file or a tree to copy. A file is copied into an existing folder, as with cp, and so is a tree that

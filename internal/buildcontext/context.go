@@ -21,9 +21,9 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // describe completes the spec from a command's flags with the file or folder that -f names. A Compose project or

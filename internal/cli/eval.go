@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood/eval"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // evalOptions are the options of `fumehood eval`.

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/faultproxy"
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/faultproxy"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // secretWord is in a file of the host that no sample may read.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/tier"
-	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 func TestEval_killed(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/tier"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
-	"github.com/fumehood/fumehood/taskfile"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // An evaluation of 10,000 samples fits in the memory that docs/eval.md promises. All samples are recorded except 64,

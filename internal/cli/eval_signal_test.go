@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/eval/runs"
 )
 
 // When a run is interrupted, recorded scores are kept, and nothing is left of the other samples.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 func TestEvalProgress_lines(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood/api"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 // evalOutput prints the output of `fumehood eval`: progress and a summary as text, or events as JSON.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 // evalProgress prints the progress of a run: on a terminal as one line that is redrawn, otherwise, or if TERM is dumb,

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood/eval"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // resumeOptions are the options of `fumehood eval` for resuming a run.

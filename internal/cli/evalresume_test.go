@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 func TestEval_resumeCommand(t *testing.T) {

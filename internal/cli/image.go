@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fumehood/fumehood/envimage"
 	"github.com/fumehood/fumehood/internal/app"
+	"github.com/fumehood/fumehood/internal/envimage"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 func (a *commandLine) newImageCommand() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 )
 
 // TestImageBuild_name builds specs whose docker.image is the name of a foreign image, a name of Fumehood's own, or an

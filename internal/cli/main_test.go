@@ -10,16 +10,16 @@ import (
 	"sync"
 	"testing"
 
-	_ "github.com/fumehood/fumehood/internal/reaper/early"
+	_ "github.com/fumehood/fumehood/internal/owner/reaper/early"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/fumehood/fumehood/internal/composesdk"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/composesdk"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // ownersFile is the variable with the path of a file. Each fumehood that a test starts records its identity there. The

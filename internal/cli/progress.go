@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood/provider/docker"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // progressEvery is the minimum time between two reports of a pull.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // projectFlags are the flags that choose a Compose project, Dockerfile, environment spec or folder.

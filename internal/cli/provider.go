@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/provider/native"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // auto is the provider that chooses: docker if an Engine answers, else native.

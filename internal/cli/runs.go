@@ -19,8 +19,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 // addRunsFlag adds the flag for the folder of runs.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 func TestRuns_list(t *testing.T) {

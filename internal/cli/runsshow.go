@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 // showOptions are the options of `fumehood runs show`.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 func TestShowAttempt_grader(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/fumehood/fumehood/internal/testimages"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/testimages"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // TestScript runs the scripts in testdata/script with the real program. Scripts that need a Docker Engine begin with a

@@ -21,7 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/quiet"
 	"github.com/fumehood/fumehood/internal/server"
 	"github.com/fumehood/fumehood/provider/docker"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // serveOptions are the options of `fumehood serve`.

@@ -18,8 +18,8 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/spec"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 func (a *commandLine) newSessionCommand() *cobra.Command {

@@ -1,6 +1,6 @@
 package compose
 
-// Labels that Compose sets on containers. A test in internal/composesdk compares them with those of the SDK.
+// Labels that Compose sets on containers. A test in internal/docker/composesdk compares them with those of the SDK.
 const (
 	ProjectLabel     = "com.docker.compose.project" // the project's name, on all of its objects
 	ServiceLabel     = "com.docker.compose.service"

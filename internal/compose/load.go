@@ -1,5 +1,5 @@
 // Package compose loads the Compose files of projects, checks them against an allow-list, and turns them into the
-// projects that run. It calls no engine. Only this package and internal/composesdk import compose-go.
+// projects that run. It calls no engine. Only this package and internal/docker/composesdk import compose-go.
 package compose
 
 import (

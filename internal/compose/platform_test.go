@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 // The SDK takes the platform of services from this variable of the project, which a file under test may set.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 func loadPod(t *testing.T, text string) *Project {

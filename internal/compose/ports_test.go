@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 func TestLoad_keepPorts(t *testing.T) {

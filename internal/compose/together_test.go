@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 // All files that may not be read are reported at once, with what allows them, as far as readable files name them.

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
 // Ports are the forwarded ports of a service. Its methods may be called concurrently.
 type Ports struct {
-	guest   func(context.Context) (*client.Guest, error)
+	guest   func(context.Context) (*host.Guest, error)
 	log     *slog.Logger
 	running sync.WaitGroup
 
@@ -42,7 +42,7 @@ const (
 
 // New returns the ports of a service, none at first. It asks for a guest of the service for each connection, and logs
 // at level debug what could not be forwarded.
-func New(guest func(context.Context) (*client.Guest, error), log *slog.Logger) *Ports {
+func New(guest func(context.Context) (*host.Guest, error), log *slog.Logger) *Ports {
 	return &Ports{guest: guest, log: log}
 }
 

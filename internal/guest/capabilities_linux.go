@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
 // keepCapabilities drops the capabilities that are not in the set of the argument --capabilities=HEX. They are

@@ -13,8 +13,8 @@ import (
 func TestGuest_dependencies(t *testing.T) {
 	const module = "github.com/fumehood/fumehood/"
 	want := []string{
-		module + "internal/archive", module + "internal/files", module + "internal/guest", module + "internal/guest/main",
-		module + "internal/ring", module + "internal/setup", module + "internal/wire",
+		module + "internal/guest/archive", module + "internal/guest/files", module + "internal/guest", module + "internal/guest/main",
+		module + "internal/guest/ring", module + "internal/native/setup", module + "internal/wire",
 		"golang.org/x/sys/unix",
 	}
 	unwanted := []string{"net", "net/http", "os/exec", "crypto/tls", "regexp", "text/template", "testing", "plugin", "log"}

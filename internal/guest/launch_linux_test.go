@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 

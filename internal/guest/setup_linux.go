@@ -4,7 +4,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
 // setUp builds a sandbox around this process, or joins one, and serves in it. Program is the guest's path there.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/guest/ring"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A thread that the runtime starts while a worker is in the group for programs leaves it with the worker.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -82,7 +82,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		return m.detach(ctx, cmd, out)
 	}
 	alone, depart := m.attend()
-	p, err := m.exec(ctx, cmd, func(u *guest) (*client.Process, error) { return u.Exec(ctx, cmd, live, out) })
+	p, err := m.exec(ctx, cmd, func(u *guest) (*host.Process, error) { return u.Exec(ctx, cmd, live, out) })
 	if err != nil {
 		depart()
 		return nil, err
@@ -93,7 +93,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 
 // Check runs a health check, which does not count as a command.
 func (m *Manager) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
-	p, err := m.exec(ctx, cmd, func(u *guest) (*client.Process, error) { return u.Check(ctx, cmd, out) })
+	p, err := m.exec(ctx, cmd, func(u *guest) (*host.Process, error) { return u.Check(ctx, cmd, out) })
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (m *Manager) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink
 }
 
 // exec runs cmd by start, through the guest of its user.
-func (m *Manager) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*client.Process, error)) (*Command, error) {
+func (m *Manager) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*host.Process, error)) (*Command, error) {
 	var c Command
 	reached, err := m.reach(ctx, cmd.User, func(u *guest) error {
 		m.cfg.Ran.Store(true)
@@ -230,7 +230,7 @@ const sigKill = 9
 // resumes.
 func (c Command) Kill(ctx context.Context) bool {
 	c.killed.Store(true)
-	if p, ok := c.ProcessBackend.(*client.Process); ok {
+	if p, ok := c.ProcessBackend.(*host.Process); ok {
 		defer time.AfterFunc(frozenWithin, func() {
 			if c.m.now(ctx).Paused {
 				p.GiveUp()

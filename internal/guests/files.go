@@ -7,7 +7,7 @@ import (
 	"iter"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -22,7 +22,7 @@ type files struct {
 }
 
 // with calls do with the guest. If the guest is lost, it adds the reason to the error.
-func (f files) with(ctx context.Context, do func(g *client.Guest) error) error {
+func (f files) with(ctx context.Context, do func(g *host.Guest) error) error {
 	return f.by(ctx, func(c Command) error { return do(c.guest.Guest) })
 }
 
@@ -60,7 +60,7 @@ func (e explained) Read(p []byte) (int, error) {
 }
 
 // stream calls open with the guest, and explains the errors of the content that it returns.
-func (f files) stream(ctx context.Context, open func(g *client.Guest) (io.ReadCloser, error)) (r io.ReadCloser, err error) {
+func (f files) stream(ctx context.Context, open func(g *host.Guest) (io.ReadCloser, error)) (r io.ReadCloser, err error) {
 	err = f.by(ctx, func(c Command) error {
 		content, err := open(c.guest.Guest)
 		if err == nil {
@@ -73,7 +73,7 @@ func (f files) stream(ctx context.Context, open func(g *client.Guest) (io.ReadCl
 
 // Stat returns a description of a path.
 func (f files) Stat(ctx context.Context, name string) (info fumehood.FileInfo, err error) {
-	err = f.with(ctx, func(g *client.Guest) (err error) {
+	err = f.with(ctx, func(g *host.Guest) (err error) {
 		info, err = g.Stat(ctx, name)
 		return err
 	})
@@ -82,7 +82,7 @@ func (f files) Stat(ctx context.Context, name string) (info fumehood.FileInfo, e
 
 // Open opens a regular file for reading.
 func (f files) Open(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, info fumehood.FileInfo, err error) {
-	r, err = f.stream(ctx, func(g *client.Guest) (r io.ReadCloser, err error) {
+	r, err = f.stream(ctx, func(g *host.Guest) (r io.ReadCloser, err error) {
 		r, info, err = g.Open(ctx, name, offset, length)
 		return r, err
 	})
@@ -91,7 +91,7 @@ func (f files) Open(ctx context.Context, name string, offset, length int64) (r i
 
 // Write creates or replaces a regular file.
 func (f files) Write(ctx context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
-	return f.with(ctx, func(g *client.Guest) error { return g.Write(ctx, name, r, size, opts) })
+	return f.with(ctx, func(g *host.Guest) error { return g.Write(ctx, name, r, size, opts) })
 }
 
 // Walk walks a tree and yields its entries.
@@ -99,7 +99,7 @@ func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumeh
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		err := f.by(ctx, func(c Command) error {
 			for e, err := range c.guest.Walk(ctx, root, depth) {
-				if errors.Is(err, client.ErrUnsent) {
+				if errors.Is(err, host.ErrUnsent) {
 					return err
 				}
 				if !yield(e, c.explain(ctx, err)) {
@@ -116,15 +116,15 @@ func (f files) Walk(ctx context.Context, root string, depth int) iter.Seq2[fumeh
 
 // Change performs one change of a file.
 func (f files) Change(ctx context.Context, c provider.Change) error {
-	return f.with(ctx, func(g *client.Guest) error { return g.Change(ctx, c) })
+	return f.with(ctx, func(g *host.Guest) error { return g.Change(ctx, c) })
 }
 
 // Upload extracts a tar stream.
 func (f files) Upload(ctx context.Context, dir string, tar io.Reader) error {
-	return f.with(ctx, func(g *client.Guest) error { return g.Upload(ctx, dir, tar) })
+	return f.with(ctx, func(g *host.Guest) error { return g.Upload(ctx, dir, tar) })
 }
 
 // Download returns a path as a tar stream.
 func (f files) Download(ctx context.Context, name string) (r io.ReadCloser, err error) {
-	return f.stream(ctx, func(g *client.Guest) (io.ReadCloser, error) { return g.Download(ctx, name) })
+	return f.stream(ctx, func(g *host.Guest) (io.ReadCloser, error) { return g.Download(ctx, name) })
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
 // Manager manages the guests of one service. The main process, if it is a guest, serves the service's own user. For
@@ -21,10 +21,10 @@ type Manager struct {
 
 	sockets atomic.Int64 // number of sockets created
 
-	main *client.Guest // the connection to the main process over which it was started
-	conn Conn          // to the main process
-	ends int           // how often the service's own program had exited by itself when it became ready
-	key  []byte        // the secret of resident guests; nil if there are none
+	main *host.Guest // the connection to the main process over which it was started
+	conn Conn        // to the main process
+	ends int         // how often the service's own program had exited by itself when it became ready
+	key  []byte      // the secret of resident guests; nil if there are none
 
 	holding sync.WaitGroup // see hold
 	closing chan struct{}  // closed by Close
@@ -51,7 +51,7 @@ func New(c Config) *Manager {
 
 // guest is a guest that was started, or is being started, by the Host.
 type guest struct {
-	*client.Guest
+	*host.Guest
 	giveUp  context.CancelCauseFunc // cancels a start in progress
 	started chan struct{}           // closed when Guest or err is set
 	number  int                     // of the start
@@ -77,7 +77,7 @@ func (m *Manager) Attach(ctx context.Context) error {
 	if m.conn, err = m.cfg.Host.Attach(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	m.main = client.New(m.conn)
+	m.main = host.New(m.conn)
 	return nil
 }
 
@@ -124,7 +124,7 @@ func (m *Manager) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > 
 func (m *Manager) now(ctx context.Context) State { return m.cfg.Host.State(ctx, 0, nil) }
 
 // Main returns the main process; nil if it is not a guest, or not connected now.
-func (m *Manager) Main() *client.Guest {
+func (m *Manager) Main() *host.Guest {
 	if m.main == nil || !m.main.Lost() {
 		return m.main
 	}
@@ -221,10 +221,10 @@ func (m *Manager) Complaint() string {
 }
 
 // Own returns the guest of the service's own user. It starts the guest if necessary.
-func (m *Manager) Own(ctx context.Context) (*client.Guest, error) { return m.Of(ctx, "") }
+func (m *Manager) Own(ctx context.Context) (*host.Guest, error) { return m.Of(ctx, "") }
 
 // Of returns the guest of a user. It starts the guest if necessary.
-func (m *Manager) Of(ctx context.Context, user string) (*client.Guest, error) {
+func (m *Manager) Of(ctx context.Context, user string) (*host.Guest, error) {
 	u, err := m.of(ctx, user)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// host is a Host whose guests start every command and end none.
-type host struct {
+// fakeHost is a Host whose guests start every command and end none.
+type fakeHost struct {
 	state    State
 	death    Death
 	stopped  bool  // its guests are stopped
@@ -38,33 +38,37 @@ type host struct {
 }
 
 var (
-	_ Host      = (*host)(nil)
-	_ Relayer   = (*host)(nil)
-	_ Empowerer = (*host)(nil)
+	_ Host      = (*fakeHost)(nil)
+	_ Relayer   = (*fakeHost)(nil)
+	_ Empowerer = (*fakeHost)(nil)
 )
 
 var errPowerless error = &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("powerless")}
 
-func (h *host) Attach(context.Context) (Conn, error)                { return h.start(false), nil }
-func (h *host) Exec(context.Context, string) (Exec, error)          { return h.start(h.lacks), nil }
-func (h *host) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(h.weak), nil }
-func (h *host) Powerless(err error) error {
+func (h *fakeHost) Attach(context.Context) (Conn, error) { return h.start(false), nil }
+
+func (h *fakeHost) Exec(context.Context, string) (Exec, error) { return h.start(h.lacks), nil }
+
+func (h *fakeHost) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(h.weak), nil }
+
+func (h *fakeHost) Powerless(err error) error {
 	if err != nil {
 		return nil
 	}
 	return errPowerless
 }
-func (h *host) Relay(context.Context, string) (Exec, error) { return nil, errors.New("no relay") }
-func (h *host) Death(context.Context) Death                 { return h.death }
 
-func (h *host) State(_ context.Context, within time.Duration, satisfies func(State) bool) State {
+func (h *fakeHost) Relay(context.Context, string) (Exec, error) { return nil, errors.New("no relay") }
+func (h *fakeHost) Death(context.Context) Death                 { return h.death }
+
+func (h *fakeHost) State(_ context.Context, within time.Duration, satisfies func(State) bool) State {
 	if satisfies != nil && !satisfies(h.state) {
 		<-time.After(within)
 	}
 	return h.state
 }
 
-func (h *host) start(lacks bool) *exec {
+func (h *fakeHost) start(lacks bool) *exec {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ours, pipe := net.Pipe()
@@ -167,7 +171,7 @@ func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
 }
 
 // managed returns a Manager with guests of h.
-func managed(t *testing.T, h *host) *Manager {
+func managed(t *testing.T, h *fakeHost) *Manager {
 	t.Helper()
 	m := New(Config{
 		Host: h, Sandbox: "box", User: "own", Within: time.Minute, Ran: new(atomic.Bool), Log: slog.New(slog.DiscardHandler),
@@ -193,7 +197,7 @@ func command(t *testing.T, m *Manager, user string) provider.ProcessBackend {
 func TestManager_guestKilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{}
+		h := &fakeHost{}
 		m := managed(t, h)
 		defer m.Close()
 		p := command(t, m, "user")
@@ -218,7 +222,7 @@ func TestCommand_lossCause(t *testing.T) {
 	lost, oom := fumehood.Lost, fumehood.OutOfMemory
 	dead := func(class error) Death { return Death{Err: &fumehood.Error{Class: class, Err: errors.New("dead")}} }
 	for name, c := range map[string]struct {
-		then    func(h *host)
+		then    func(h *fakeHost)
 		user    string
 		code    int
 		outcome fumehood.Outcome
@@ -226,18 +230,18 @@ func TestCommand_lossCause(t *testing.T) {
 	}{
 		"nobody knows":              {user: "user", outcome: lost},
 		"killed":                    {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
-		"killed for its memory":     {user: "user", code: 137, outcome: oom, then: func(h *host) { h.state.OOMs++ }},
+		"killed for its memory":     {user: "user", code: 137, outcome: oom, then: func(h *fakeHost) { h.state.OOMs++ }},
 		"stopped when it ended":     {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
-		"the daemon's death":        {outcome: lost, then: func(h *host) { h.death = dead(fumehood.ErrUnavailable) }},
-		"a death from inside":       {outcome: lost, why: "dead", then: func(h *host) { h.death = dead(fumehood.ErrBroken) }},
-		"a death of memory":         {outcome: oom, then: func(h *host) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
-		"its own program's end":     {outcome: lost, why: "the service's own program", then: func(h *host) { h.state.Ends++ }},
-		"another's kill for memory": {user: "user", outcome: lost, then: func(h *host) { h.state.OOMs++ }},
+		"the daemon's death":        {outcome: lost, then: func(h *fakeHost) { h.death = dead(fumehood.ErrUnavailable) }},
+		"a death from inside":       {outcome: lost, why: "dead", then: func(h *fakeHost) { h.death = dead(fumehood.ErrBroken) }},
+		"a death of memory":         {outcome: oom, then: func(h *fakeHost) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
+		"its own program's end":     {outcome: lost, why: "the service's own program", then: func(h *fakeHost) { h.state.Ends++ }},
+		"another's kill for memory": {user: "user", outcome: lost, then: func(h *fakeHost) { h.state.OOMs++ }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := &host{state: State{OOMs: 3, Ends: 3}}
+				h := &fakeHost{state: State{OOMs: 3, Ends: 3}}
 				m := managed(t, h)
 				defer m.Close()
 				p := command(t, m, c.user)
@@ -257,7 +261,7 @@ func TestCommand_lossCause(t *testing.T) {
 func TestManager_guestMute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := managed(t, &host{mute: true})
+		m := managed(t, &fakeHost{mute: true})
 		defer m.Close()
 		began := time.Now()
 		_, err := m.Own(t.Context())
@@ -271,7 +275,7 @@ func TestManager_guestMute(t *testing.T) {
 func TestManager_guestStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{mute: true, stopped: true}
+		h := &fakeHost{mute: true, stopped: true}
 		m := managed(t, h)
 		defer m.Close()
 		_, err := m.Of(t.Context(), "user")
@@ -284,7 +288,7 @@ func TestManager_guestStopped(t *testing.T) {
 func TestManager_closeDuringStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := managed(t, &host{mute: true})
+		m := managed(t, &fakeHost{mute: true})
 		failed := make(chan error)
 		go func() {
 			_, err := m.Own(t.Context())
@@ -305,7 +309,7 @@ func TestManager_closeDuringStart(t *testing.T) {
 func TestManager_empowersRoot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{lacks: true}
+		h := &fakeHost{lacks: true}
 		m := managed(t, h)
 		defer m.Close()
 		if lacks, err := m.Lacks(t.Context(), "root"); err != nil || !lacks {
@@ -331,7 +335,7 @@ type plain struct{ Host }
 func TestManager_noEmpowerer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := managed(t, &host{lacks: true})
+		m := managed(t, &fakeHost{lacks: true})
 		defer m.Close()
 		m.cfg.Host = plain{m.cfg.Host}
 		if _, err := m.Of(t.Context(), "root"); !errors.Is(err, fumehood.ErrUnsupported) {
@@ -343,7 +347,7 @@ func TestManager_noEmpowerer(t *testing.T) {
 func TestManager_startLosesGuest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &host{mute: true}
+		h := &fakeHost{mute: true}
 		m := managed(t, h)
 		m.cfg.Serves = true
 		if err := m.Attach(t.Context()); err != nil {

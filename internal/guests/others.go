@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -19,8 +19,8 @@ const startTimeout = 30 * time.Second
 
 // detachedAs is a detached command of a user other than the service's own.
 type detachedAs struct {
-	*client.Detached
-	own *client.Guest // the guest of the service's own user, which has its number
+	*host.Detached
+	own *host.Guest // the guest of the service's own user, which has its number
 }
 
 // Forget drops the command, which must have ended, and then its number.
@@ -65,7 +65,7 @@ func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.S
 
 // ofOthers replaces the reserved numbers in a list of the own user's guest by the commands of other users. If a guest
 // does not answer, only its own commands are missing from the list.
-func (m *Manager) ofOthers(ctx context.Context, own *client.Guest, list []provider.DetachedInfo) ([]provider.DetachedInfo, error) {
+func (m *Manager) ofOthers(ctx context.Context, own *host.Guest, list []provider.DetachedInfo) ([]provider.DetachedInfo, error) {
 	there := map[string]map[int]provider.DetachedInfo{} // by user, and number
 	var all []provider.DetachedInfo
 	for _, info := range list {
@@ -122,7 +122,7 @@ func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.Det
 }
 
 // joinAs attaches to a detached command of another user.
-func (m *Manager) joinAs(ctx context.Context, own *client.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
+func (m *Manager) joinAs(ctx context.Context, own *host.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	theirs, err := m.at(ctx, role{info.User, true}, true)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -25,7 +25,7 @@ type lister struct {
 }
 
 // guest returns a client that is connected to it.
-func (l *lister) guest(t *testing.T) *client.Guest {
+func (l *lister) guest(t *testing.T) *host.Guest {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *lister) guest(t *testing.T) *client.Guest {
 			go l.answer(t, s, r)
 		}).Serve()
 	}()
-	g := client.New(ours)
+	g := host.New(ours)
 	t.Cleanup(func() {
 		g.Close()
 		<-served
@@ -80,7 +80,7 @@ func (l *lister) answer(t *testing.T, s *wire.Stream, r wire.Request) {
 
 // The guest of another user may be gone when its listed command is looked for.
 func TestManager_joinGone(t *testing.T) {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Host: &host{}})
+	m := New(Config{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Host: &fakeHost{}})
 	m.main = (&lister{}).guest(t)
 	started := make(chan struct{})
 	close(started)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -158,7 +158,7 @@ func (m *Manager) reach(ctx context.Context, user string, do func(u *guest) erro
 		if err != nil {
 			return false, err
 		}
-		if err = do(u); n == reaches || !errors.Is(err, client.ErrUnsent) || !m.isCut(u) {
+		if err = do(u); n == reaches || !errors.Is(err, host.ErrUnsent) || !m.isCut(u) {
 			return true, err
 		}
 	}

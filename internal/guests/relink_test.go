@@ -13,7 +13,7 @@ import (
 
 // failing is a Host whose first starts of a guest fail after a while.
 type failing struct {
-	*host
+	*fakeHost
 	fails int
 }
 
@@ -22,15 +22,15 @@ func (f *failing) Exec(ctx context.Context, user string) (Exec, error) {
 	if f.fails--; f.fails >= 0 {
 		return nil, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("no daemon")}
 	}
-	return f.host.Exec(ctx, user)
+	return f.fakeHost.Exec(ctx, user)
 }
 
 // What a start met before a call is not the call's error: the daemon may be back since.
 func TestManager_at_earlierAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &failing{host: &host{}, fails: 1}
-		m := managed(t, h.host)
+		h := &failing{fakeHost: &fakeHost{}, fails: 1}
+		m := managed(t, h.fakeHost)
 		defer m.Close()
 		m.cfg.Host = h
 		first := make(chan error, 1)
@@ -50,7 +50,7 @@ func TestManager_at_earlierAttempt(t *testing.T) {
 
 // unreachable is a Host whose daemon is gone after the start.
 type unreachable struct {
-	*host
+	*fakeHost
 	attempts []time.Time
 }
 
@@ -74,8 +74,8 @@ func (u *unreachable) count() (n int, longest time.Duration) {
 // cut returns a Manager whose connection to the main process was cut.
 func cut(t *testing.T) (*Manager, *unreachable) {
 	t.Helper()
-	h := &unreachable{host: &host{}}
-	m := managed(t, h.host)
+	h := &unreachable{fakeHost: &fakeHost{}}
+	m := managed(t, h.fakeHost)
 	m.cfg.Host, m.cfg.Serves = h, true
 	if err := m.Attach(t.Context()); err != nil {
 		t.Fatal(err)

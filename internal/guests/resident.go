@@ -11,7 +11,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -41,7 +41,7 @@ func (m *Manager) residence(user string) (name string, secret []byte) {
 }
 
 // reside makes a guest that this process has started the resident.
-func (m *Manager) reside(ctx context.Context, g *client.Guest) error {
+func (m *Manager) reside(ctx context.Context, g *host.Guest) error {
 	name, secret := m.residence("")
 	if err := g.Reside(ctx, name, secret, 0); err != nil {
 		return m.explainLost(ctx, err)
@@ -74,7 +74,7 @@ func (m *Manager) meet(ctx context.Context, user string, dead wire.Swept) (*gues
 			}
 		}
 		g, err = m.settle(ctx, user, dead)
-		if !errors.Is(err, client.ErrTaken) {
+		if !errors.Is(err, host.ErrTaken) {
 			return g, err
 		}
 	}
@@ -102,7 +102,7 @@ func (m *Manager) find(ctx context.Context, user string) (*guest, error) {
 }
 
 // greet makes sure that a resident guest answers.
-func (m *Manager) greet(ctx context.Context, met *client.Guest) (*guest, error) {
+func (m *Manager) greet(ctx context.Context, met *host.Guest) (*guest, error) {
 	err := met.Ready(ctx)
 	var swept wire.Swept
 	if err == nil {
@@ -122,7 +122,7 @@ func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*g
 	if err != nil {
 		return nil, m.crowded(ctx, err)
 	}
-	met, err := client.Meet(ctx, rw, secret)
+	met, err := host.Meet(ctx, rw, secret)
 	if err == nil {
 		g, err := m.greet(ctx, met)
 		if err != nil {
@@ -164,7 +164,7 @@ func (m *Manager) settle(ctx context.Context, user string, dead wire.Swept) (*gu
 }
 
 // keeper returns the guest that keeps detached commands.
-func (m *Manager) keeper(ctx context.Context) (*client.Guest, error) {
+func (m *Manager) keeper(ctx context.Context) (*host.Guest, error) {
 	if m.cfg.Key == nil {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
@@ -183,7 +183,7 @@ func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sin
 	if cmd.User != "" && cmd.User != m.cfg.User {
 		d.DetachedBackend, err = m.detachAs(ctx, cmd, out)
 	} else {
-		d.DetachedBackend, err = m.kept(ctx, func(g *client.Guest) (*client.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
+		d.DetachedBackend, err = m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
 	}
 	if err != nil {
 		d.depart()

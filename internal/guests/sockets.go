@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
 // A guest is first reached through the Host. If the service sees this machine's files, the guest then connects to a
@@ -22,7 +22,7 @@ import (
 // connection. If any of this fails, the first connection stays in use.
 
 // move makes a guest connect to a socket.
-func (m *Manager) move(ctx context.Context, g *client.Guest) error {
+func (m *Manager) move(ctx context.Context, g *host.Guest) error {
 	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil
@@ -37,7 +37,7 @@ func (m *Manager) move(ctx context.Context, g *client.Guest) error {
 
 // publish lets later processes on this machine connect to a user's resident guest without the Host. They find its
 // socket in the same folder, so long as the guest lives.
-func (m *Manager) publish(ctx context.Context, g *client.Guest, user string) error {
+func (m *Manager) publish(ctx context.Context, g *host.Guest, user string) error {
 	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil
@@ -79,8 +79,8 @@ func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	rw := client.Dialed(conn)
-	met, err := client.Meet(ctx, rw, secret)
+	rw := host.Dialed(conn)
+	met, err := host.Meet(ctx, rw, secret)
 	if err != nil {
 		return nil, errors.Join(err, rw.Close())
 	}

@@ -65,7 +65,7 @@ func TestManager_find_noRelay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	m := New(Config{
-		Host: noRelay{&host{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
+		Host: noRelay{&fakeHost{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
 	})
 	if _, err := m.find(t.Context(), "user"); !errors.Is(err, errNobody) {
 		t.Errorf("no socket: %v", err)
@@ -88,7 +88,7 @@ func TestManager_find_rejected(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	m := New(Config{
-		Host: noRelay{&host{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
+		Host: noRelay{&fakeHost{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
 	})
 	name, secret := m.residence("user")
 	l, err := bind(folder, name)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
 // start starts a guest through the Host. It first kills the processes that the commands of a dead guest left. The main
@@ -107,7 +107,7 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 		return nil, &fumehood.Error{Op: "start the guest", Class: fumehood.ClassOf(err), Err: err}
 	}
 	u := c.guest
-	u.Guest, u.exec = client.New(rw), rw
+	u.Guest, u.exec = host.New(rw), rw
 	if err = u.Ready(ctx); err == nil {
 		u.swept, err = u.Sweep(ctx, nil, dead)
 	}

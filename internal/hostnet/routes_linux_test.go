@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A separate process has the routes, in its own network namespace.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 )
 
 // readTime limits each access to a path. A file system that hangs (NFS, FUSE) may never answer.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/fumehood/fumehood/internal/archive"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 )
 
 // Gate decides which paths a file may name: those in its folder, and those that the user allows. The zero value

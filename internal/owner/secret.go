@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/guest/archive"
+	"github.com/fumehood/fumehood/internal/guest/files"
 )
 
 // SecretVariable is the environment variable that names the file of the secret.

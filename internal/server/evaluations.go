@@ -16,8 +16,8 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/eval"
-	"github.com/fumehood/fumehood/runs"
-	"github.com/fumehood/fumehood/task"
+	"github.com/fumehood/fumehood/eval/runs"
+	"github.com/fumehood/fumehood/eval/task"
 )
 
 // evaluation is an evaluation of a lease. Its events are in a file, for clients that come back.

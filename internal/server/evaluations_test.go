@@ -10,7 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
-	"github.com/fumehood/fumehood/runs"
+	"github.com/fumehood/fumehood/eval/runs"
 )
 
 const taskFile = `

@@ -15,10 +15,10 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/fake"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // direct calls a server without connections.

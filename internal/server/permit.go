@@ -12,7 +12,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/provider"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // Permit is what clients may request beyond sandboxes that reach nothing outside. The zero value permits nothing more.

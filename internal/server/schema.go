@@ -8,7 +8,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/jsontext"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // configuration returns the API's configuration.

@@ -18,7 +18,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/spec"
+	"github.com/fumehood/fumehood/session/spec"
 )
 
 // openSession is a session of a lease.

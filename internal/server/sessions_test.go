@@ -14,7 +14,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/session"
-	"github.com/fumehood/fumehood/workspace"
+	"github.com/fumehood/fumehood/session/workspace"
 )
 
 // project makes a workspace in a folder that clients may name.

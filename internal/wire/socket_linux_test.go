@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 func socketPair(t *testing.T) (a, b *Socket) {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A process that kills a fork bomb gets a thousandth of the CPU time, unless the whole container is frozen meanwhile.

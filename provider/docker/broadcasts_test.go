@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 func TestBroadcastCheck(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 )
 
 // TestImageBuild_scope builds the same Dockerfile in two projects.

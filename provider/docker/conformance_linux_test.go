@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/dockertest"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A rootless daemon of version 20.10 starts root without capabilities in a container whose user is not root. It can

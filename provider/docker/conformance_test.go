@@ -12,11 +12,11 @@ import (
 	"testing/iotest"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/conformance/probe"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // tiers are the columns that run in a tier smaller than All.

@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/guestbin"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/guest/files"
+	"github.com/fumehood/fumehood/internal/guest/guestbin"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // genuineGuest returns the guest's program.

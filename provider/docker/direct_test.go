@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/dockertest"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/dockertest"
 )
 
 // Whether the guest or the Engine ran a command is visible in the result: only the guest sees /proc, and kills a

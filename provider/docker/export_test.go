@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/guest/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
 // OtherGuest makes the provider deliver a guest of another version: the same program with bytes appended. Of old

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/faultproxy"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/faultproxy"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // faulty connects to the daemon through a proxy, which causes faults after a call of its Decide.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/seccomp/filter"
+	"github.com/fumehood/fumehood/internal/native/filter"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
-// everyCall makes every system call in a new sandbox by internal/dockertest/syscalls/every, and returns their results. A
+// everyCall makes every system call in a new sandbox by test/dockertest/syscalls/every, and returns their results. A
 // filter, if given, applies to them.
 func everyCall(t *testing.T, options docker.Options, every, bpf []byte) map[string]string {
 	t.Helper()
@@ -53,7 +53,7 @@ func newCall(call string) bool {
 	return err != nil || number > 450 || number == 335 || number == 336
 }
 
-// The filters of internal/seccomp/filter decide every call as the Engine's, which libseccomp makes.
+// The filters of internal/native/filter decide every call as the Engine's, which libseccomp makes.
 func TestFilter_Engine(t *testing.T) {
 	t.Parallel()
 	arches := map[string][]string{"amd64": {"amd64", "386"}, "arm64": {"arm64"}}[runtime.GOARCH]

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 func TestSandbox_Freeze(t *testing.T) {

@@ -3,7 +3,7 @@ package docker
 import (
 	"context"
 
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 )
 
 // info returns what the daemon reports about itself, and asks it once. Use it only for data that no other call returns:

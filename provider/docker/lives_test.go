@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/faultproxy"
-	"github.com/fumehood/fumehood/internal/lifetest"
 	"github.com/fumehood/fumehood/journal"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/faultproxy"
+	"github.com/fumehood/fumehood/test/lifetest"
 )
 
 // dependent is a project of two services, the default one of which starts when the other has started.

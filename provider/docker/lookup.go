@@ -9,7 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	wirehost "github.com/fumehood/fumehood/internal/wire/host"
 )
 
 // maxUsers is the maximum size, in bytes, of the files in which the container's runtime looks up a user.
@@ -90,7 +90,7 @@ func (s *service) engineSees(ctx context.Context, file string) error {
 }
 
 // sees is checkRegular through a guest.
-func sees(ctx context.Context, g *client.Guest, file string) error {
+func sees(ctx context.Context, g *wirehost.Guest, file string) error {
 	r, info, err := g.Open(ctx, file, 0, 0)
 	if err != nil {
 		return err

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/faultproxy"
-	"github.com/fumehood/fumehood/internal/filetest"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/faultproxy"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 // The Engine looks up a path again after it was checked. A process that can write to a parent folder may replace a link

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/guest/guestbin"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
 // oldAfter is the age after which the guest volume of another version is old. If two versions are used alternately,

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // write copies a guest into a volume.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/files"
+	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/guest/files"
 )
 
 // In a container whose user is not root, an Engine before 24 starts root without capabilities (moby#45491, for 20.10

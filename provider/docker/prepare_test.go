@@ -28,10 +28,10 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/filetest"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/test/filetest"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 const testBase = "fumehood-test/busybox"

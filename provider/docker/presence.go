@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/reaper"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/reaper"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
 // presence is what a provider runs in addition to its sandboxes, from its first sandbox until it is closed. A reaper

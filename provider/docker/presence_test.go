@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
 func TestIsSwept(t *testing.T) {

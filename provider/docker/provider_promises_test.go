@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/faultproxy"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/faultproxy"
 )
 
 // The promises about providers: what Close leaves, and when kept sandboxes expire.

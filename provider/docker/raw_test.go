@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/dockertest"
+	"github.com/fumehood/fumehood/test/dockertest"
 )
 
 // rawDaemon sends requests to the daemon directly, without Fumehood's client.

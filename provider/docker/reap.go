@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/composesdk"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/composesdk"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/reaper"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/reaper"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
 // Renew postpones the expiry of a kept sandbox. An Engine cannot change labels. The new expiry is therefore a label of an

@@ -7,9 +7,9 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
 // startAttempts is the maximum number of attempts to start a sandbox when connections to the daemon break.

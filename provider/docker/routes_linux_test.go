@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // If the host has an address in a subnet, a project's file cannot use the subnet. A separate process has the address,

@@ -17,16 +17,16 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/fumehood/fumehood/internal/reaper/early"
+	_ "github.com/fumehood/fumehood/internal/owner/reaper/early"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // sh runs a script in the sandbox. The script must succeed. sh returns its output.

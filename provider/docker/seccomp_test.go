@@ -19,17 +19,17 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
-// builds are functions that return the program of a package of internal/dockertest, by package and architecture.
+// builds are functions that return the program of a package of test/dockertest, by package and architecture.
 var builds sync.Map
 
-// built returns the static program of a package of internal/dockertest for an architecture. It is built once for all tests.
+// built returns the static program of a package of test/dockertest for an architecture. It is built once for all tests.
 func built(t *testing.T, pkg, arch string) []byte {
 	t.Helper()
 	build, _ := builds.LoadOrStore(pkg+" "+arch, sync.OnceValues(func() ([]byte, error) {
@@ -40,7 +40,7 @@ func built(t *testing.T, pkg, arch string) []byte {
 		defer os.RemoveAll(dir)
 		out := filepath.Join(dir, "program")
 		// Not with the context of the first test that needs it.
-		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/fumehood/fumehood/internal/dockertest/"+pkg)
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "github.com/fumehood/fumehood/test/dockertest/"+pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=false")
 		if msg, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", pkg, err, msg)
@@ -54,7 +54,7 @@ func built(t *testing.T, pkg, arch string) []byte {
 	return program
 }
 
-// syscallPrograms returns the probe of internal/dockertest/syscalls by the architecture that it was built for. On amd64
+// syscallPrograms returns the probe of test/dockertest/syscalls by the architecture that it was built for. On amd64
 // there is also one of 32 bits, whose calls have other numbers.
 func syscallPrograms(t *testing.T) map[string][]byte {
 	t.Helper()

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/dockertest"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // awaited is a service that never becomes ready, so that a start takes until its limit unless it fails earlier.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/engine"
-	"github.com/fumehood/fumehood/internal/filetest"
+	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/test/filetest"
 )
 
 // Progress reports name the project of a build, and not only its service, which is often called default.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // hostProc identifies a process as the host sees it, by PID and start time, so that a reused PID is not mistaken for

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/internal/engine"
+	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/test/dockertest"
 )
 
 // trap is a proxy between an owner and the daemon that reports one request.

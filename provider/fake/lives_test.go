@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/lifetest"
 	"github.com/fumehood/fumehood/provider/fake"
+	"github.com/fumehood/fumehood/test/lifetest"
 )
 
 // Golden files have the journal of the main lives of a sandbox.

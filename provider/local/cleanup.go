@@ -3,7 +3,7 @@ package local
 import (
 	"context"
 
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/hostfiles"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
-	"github.com/fumehood/fumehood/provider/hostfiles"
 )
 
 // box is the backend of one sandbox, and of its only service.

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/guestbin"
-	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/guest/files"
+	"github.com/fumehood/fumehood/internal/guest/guestbin"
+	"github.com/fumehood/fumehood/internal/guest/ring"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/internal/wire/client"
+	"github.com/fumehood/fumehood/internal/wire/host"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -30,7 +30,7 @@ import (
 // children.
 type commands struct {
 	program string // path of the guest's program
-	guest   *client.Guest
+	guest   *host.Guest
 	process *os.Process
 	stderr  *ring.Tail
 
@@ -65,7 +65,7 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	if err != nil {
 		return nil, err
 	}
-	c.guest = client.New(ours)
+	c.guest = host.New(ours)
 	answer, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	if err := c.guest.Ready(answer); err != nil {

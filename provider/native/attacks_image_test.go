@@ -20,10 +20,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/testimages"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/testimages"
 )
 
 // file returns the header and the content of a regular file in a layer.

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // calls are the numbers of the system calls that attempts make by number.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildkit"
+	"github.com/fumehood/fumehood/internal/native/buildkit"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -11,11 +11,11 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/dockertest"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/dockertest"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // dockerfile returns the spec of a sandbox that is built from a Dockerfile.

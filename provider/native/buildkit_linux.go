@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/archive"
 	"github.com/fumehood/fumehood/internal/buildcontext"
-	"github.com/fumehood/fumehood/internal/buildkit"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/native/buildkit"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/seccomp"
-	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // ociSpec describes the service for an OCI runtime. It has the same isolation as one without a runtime. The first

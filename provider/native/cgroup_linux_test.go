@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A process whose first thread has exited is still one of the sandbox's.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/reaper"
-	"github.com/fumehood/fumehood/internal/sweep"
+	"github.com/fumehood/fumehood/internal/owner/reaper"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/setup"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/native/setup"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // asThread calls f in a thread of another user, without capabilities.

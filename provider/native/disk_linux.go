@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
 // memoryDisk returns the largest writable layer in memory, in bytes.

@@ -10,7 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -12,10 +12,10 @@ import (
 	"runtime"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/guestbin"
+	"github.com/fumehood/fumehood/internal/guest/files"
+	"github.com/fumehood/fumehood/internal/guest/guestbin"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/setup"
 )
 
 // install writes the guest's program into a folder of its own, unless it is there. It returns its path.

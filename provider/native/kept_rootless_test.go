@@ -15,10 +15,10 @@ import (
 	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 func TestProvider_Open_ownerKilled_rootless(t *testing.T) {

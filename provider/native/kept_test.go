@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // stateDir is the state folder of a test, for several providers. Its path is longer than the address of a socket.

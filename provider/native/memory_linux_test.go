@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // A process can hide from its sandbox's PID namespace in one below it, but not in one beside it.

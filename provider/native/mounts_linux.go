@@ -8,7 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostpath"
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
 // checkMounts rejects mounts that are not allowed. The sandbox mounts exactly the files that were checked.

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/testimages"
-	"github.com/fumehood/fumehood/internal/tier"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/testimages"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // shop is a project whose services depend on each other: migrate runs once db is healthy, web starts after it, and the

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/ring"
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/guest/ring"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/ring"
+	"github.com/fumehood/fumehood/internal/guest/ring"
 	"github.com/fumehood/fumehood/internal/startup"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"

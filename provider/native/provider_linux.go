@@ -17,11 +17,11 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/imagestore"
+	"github.com/fumehood/fumehood/internal/native/filter"
+	"github.com/fumehood/fumehood/internal/native/imagestore"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
-	"github.com/fumehood/fumehood/internal/seccomp/filter"
-	"github.com/fumehood/fumehood/internal/setup"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )

@@ -19,12 +19,12 @@ import (
 	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/testimages"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/testimages"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // unprivileged is set if this program runs as another user.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
 // ociRuntime is an OCI runtime that starts the processes of sandboxes.

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/files"
-	"github.com/fumehood/fumehood/internal/tier"
+	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // runtimes are the OCI runtimes of the tests, each with the smallest tier in which it must be installed.

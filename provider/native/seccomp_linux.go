@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/native/filter"
 	"github.com/fumehood/fumehood/internal/seccomp"
-	"github.com/fumehood/fumehood/internal/seccomp/filter"
 )
 
 // capabilities are those of root in a sandbox, by their numbers in capabilities(7). They are the same as under docker.

@@ -22,8 +22,8 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/forward"
 	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/imagestore"
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/native/imagestore"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/provider"
 )
 

@@ -22,9 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/imagestore"
-	"github.com/fumehood/fumehood/internal/ring"
-	"github.com/fumehood/fumehood/internal/setup"
+	"github.com/fumehood/fumehood/internal/guest/ring"
+	"github.com/fumehood/fumehood/internal/native/imagestore"
+	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
 // subordinate are host ids that this user may use besides its own, by programs with more rights. In sandboxes the user

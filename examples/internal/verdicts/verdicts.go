@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/task"
-	"github.com/fumehood/fumehood/taskfile"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/eval/taskfile"
 )
 
 // Of returns the verdict on a submission, derived from how its last step ended.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/task"
-	"github.com/fumehood/fumehood/taskfile"
+	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/eval/taskfile"
 )
 
 func TestCompare(t *testing.T) {

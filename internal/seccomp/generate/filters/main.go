@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fumehood/fumehood/internal/native/filter"
 	"github.com/fumehood/fumehood/internal/seccomp"
-	"github.com/fumehood/fumehood/internal/seccomp/filter"
 )
 
 func write(folder string) error {

@@ -11,11 +11,11 @@ func TestText_Committed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../filter/syscalls.txt")
+	got, err := os.ReadFile("../../../native/filter/syscalls.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("syscalls.txt is not what go.mod's version of golang.org/x/sys makes: go generate ./internal/seccomp/filter")
+		t.Error("syscalls.txt is not what go.mod's version of golang.org/x/sys makes: go generate ./internal/native/filter")
 	}
 }

@@ -1,0 +1,262 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+	"github.com/moby/moby/api/types/build"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/guest/archive"
+)
+
+// Build describes the image to build; see fumehood.ImageBuild.
+type Build struct {
+	Tags       []string
+	Context    io.Reader
+	Dockerfile string // its path in the context
+	Text       string // the Dockerfile itself, if it is not in the context; steps do not see it
+	Args       map[string]string
+	Labels     map[string]string // sealed for the first tag
+	Network    string
+	Memory     int64 // like CPUs, only for the Engine's own builder
+	CPUs       float64
+	Target     string   // the stage; empty means the last
+	Platform   string   // "linux/arm64"; empty means the daemon's
+	NoCache    bool     // runs every step
+	CacheFrom  []string // images whose steps can be reused as cache
+	ExtraHosts []string // "name:address"
+	ShmSize    int64    // bytes; 0 means the Engine's choice
+	Ulimits    []Ulimit
+
+	// BuildKit selects BuildKit as the builder. Secrets are those that its steps can mount, by their ids.
+	BuildKit bool
+	Secrets  map[string][]byte
+
+	// Mask hides values in the steps' names and output, which it gets before they are cut. Nil hides nothing.
+	Mask func(string) string
+}
+
+// Ulimit limits a resource of each process of a build's steps.
+type Ulimit struct {
+	Name       string
+	Soft, Hard int64
+}
+
+// cpuPeriod is the kernel's default period of CPU quotas in microseconds.
+const cpuPeriod = 100_000
+
+// Build builds an image on the Engine, and returns its id. report receives the name of each step. The Engine removes
+// the steps' containers in any case. If ctx ends, it aborts the build.
+func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (string, error) {
+	op := "build image"
+	if len(b.Tags) > 0 {
+		op += " " + b.Tags[0]
+	}
+	b.Labels = c.secret.seal(ImageKind, firstOr(b.Tags, ""), b.Labels)
+	opts, err := b.options()
+	if err != nil {
+		return "", &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
+	}
+	switch {
+	case b.BuildKit:
+		opts.Version = build.BuilderBuildKit
+		end, err := c.serve(ctx, &b, &opts)
+		if err != nil {
+			return "", c.translate(err, op)
+		}
+		defer end()
+	case b.Text != "":
+		opts.Dockerfile = buildcontext.Hidden
+		whole, id := b.Context, ""
+		err := archive.Pipe(func(w io.Writer) error { return buildcontext.Hide(w, whole, b.Text) }, func(r io.Reader) error {
+			b.Context = r
+			id, err = c.build(ctx, op, b, opts, report)
+			return err
+		})
+		return id, err
+	}
+	return c.build(ctx, op, b, opts, report)
+}
+
+// build is Build with the context and the options for the Engine.
+func (c *Client) build(ctx context.Context, op string, b Build, opts client.ImageBuildOptions, report func(step string)) (string, error) {
+	res, err := c.api.ImageBuild(ctx, b.Context, opts)
+	if err != nil {
+		return "", c.translate(err, op)
+	}
+	defer res.Body.Close()
+	out := &buildOutput{steps: buildcontext.Steps{Report: report, Mask: b.Mask}}
+	if b.Mask == nil {
+		out.steps.Mask = func(text string) string { return text }
+	}
+	for m, err := range messages(res.Body) {
+		if err == nil && m.Error != nil {
+			return "", c.buildFailure(ctx, op, m.Error, m.Error.Code, out)
+		}
+		if err != nil {
+			return "", c.translate(err, op)
+		}
+		if m.Aux != nil && m.ID == traceID {
+			out.trace(*m.Aux)
+			continue
+		}
+		out.take(m.Stream)
+		if m.Aux != nil {
+			_ = json.Unmarshal(*m.Aux, &out.made) // other kinds of messages have no ID
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return "", c.translate(ctx.Err(), op)
+	case out.made.ID == "":
+		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: errors.New("the Engine did not report the image's id")}
+	}
+	return out.made.ID, nil
+}
+
+func (b *Build) options() (client.ImageBuildOptions, error) {
+	opts := client.ImageBuildOptions{
+		Tags: b.Tags, Dockerfile: b.Dockerfile, BuildArgs: map[string]*string{}, Labels: b.Labels, NetworkMode: b.Network,
+		Memory: b.Memory, MemorySwap: b.Memory, CPUPeriod: period(b.CPUs), CPUQuota: int64(b.CPUs * cpuPeriod),
+		Target: b.Target, NoCache: b.NoCache, CacheFrom: b.CacheFrom, ExtraHosts: b.ExtraHosts, ShmSize: b.ShmSize,
+		Remove: true, ForceRemove: true,
+	}
+	for k, v := range b.Args {
+		opts.BuildArgs[k] = &v
+	}
+	for _, u := range b.Ulimits {
+		opts.Ulimits = append(opts.Ulimits, &container.Ulimit{Name: u.Name, Soft: u.Soft, Hard: u.Hard})
+	}
+	if b.Platform != "" {
+		p, err := platforms.Parse(b.Platform)
+		if err != nil {
+			return opts, err
+		}
+		opts.Platforms = append(opts.Platforms, p)
+	}
+	return opts, nil
+}
+
+func period(cpus float64) int64 {
+	if cpus == 0 {
+		return 0
+	}
+	return cpuPeriod
+}
+
+// buildOutput parses the builder's output: the steps, and what they print.
+type buildOutput struct {
+	steps   buildcontext.Steps
+	current string // the step of the Engine's own builder: "2/3"
+	made    struct{ ID string }
+}
+
+// take handles a message of the Engine's own builder.
+func (o *buildOutput) take(text string) {
+	if rest, ok := strings.CutPrefix(text, "Step "); ok {
+		if at, instruction, ok := strings.Cut(rest, " : "); ok {
+			o.current = at
+			o.steps.Step(at, "step "+at+", "+instruction, true, "")
+			return
+		}
+	}
+	if strings.HasPrefix(text, " ---> ") || strings.HasPrefix(text, "Removing intermediate container ") {
+		return // the builder's own messages
+	}
+	o.steps.Print(o.current, text)
+}
+
+// buildFailure returns the error of a build that failed in a step. code is the exit code of the step's program, 0 if
+// none has run.
+func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
+	says := cause{err}.Error()
+	code = cmp.Or(code, buildcontext.ExitCode(says))
+	class := fumehood.ErrConfig
+	switch {
+	case ctx.Err() != nil:
+		return c.translate(ctx.Err(), op)
+	case strings.Contains(says, "no space left on device"):
+		class = fumehood.ErrInfrastructure
+	case code == 0 && registryIsBusy(says): // of an image in FROM
+		return &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: busy{cause{err}}, Hint: busyHint}
+	}
+	if out.current != "" {
+		out.steps.Step(out.current, "", true, says)
+	}
+	return &fumehood.Error{Op: op, Class: class, Err: errors.New(out.steps.Describe(says, code))}
+}
+
+// Tag returns an image's name in the short form in which the Engine lists it. A name that cannot be a tag is an
+// ErrConfig.
+func Tag(name string) (string, error) {
+	ref, err := reference.ParseNormalizedNamed(name)
+	if err == nil && !reference.IsNameOnly(ref) {
+		if _, tagged := ref.(reference.Tagged); !tagged {
+			err = errors.New("it names an image by its digest")
+		}
+	}
+	if err != nil {
+		return "", &fumehood.Error{Op: "tag image " + name, Class: fumehood.ErrConfig, Err: err}
+	}
+	return reference.FamiliarString(reference.TagNameOnly(ref)), nil
+}
+
+// tags returns the names in the Engine's answer, sorted. Old Engines list "<none>:<none>" for an image without a
+// name.
+func tags(names []string) []string {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasPrefix(name, "<none>") })
+	slices.Sort(names)
+	return names
+}
+
+// Images lists the images with a label, "name" or "name=value", newest first. used has the ids of all images that
+// containers use, with and without the label. An untagged image that is only the base of another one is not listed.
+func (c *Client) Images(ctx context.Context, label string) (images []Image, used map[string]bool, err error) {
+	found, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: make(client.Filters).Add("label", label)})
+	if err != nil {
+		return nil, nil, c.translate(err, "list images")
+	}
+	containers, err := c.api.ContainerList(ctx, client.ContainerListOptions{All: true})
+	if err != nil {
+		return nil, nil, c.translate(err, "list containers")
+	}
+	for _, o := range found.Items {
+		image := Image{ID: o.ID, Tags: tags(o.RepoTags), Created: time.Unix(o.Created, 0), Size: o.Size}
+		image.Labels, _ = c.secret.open(ImageKind, image.Tags, o.Labels)
+		images = append(images, image)
+	}
+	used = map[string]bool{}
+	for _, o := range containers.Items {
+		used[o.ImageID] = true
+	}
+	slices.SortFunc(images, func(a, b Image) int { return b.Created.Compare(a.Created) })
+	return images, used, nil
+}
+
+// Untag removes a name from an image. It removes the image too if that was its last name, or if name is its id. An
+// image that a container uses is an ErrUnavailable.
+func (c *Client) Untag(ctx context.Context, name string) error {
+	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
+	return c.removed(err, "remove image "+name)
+}
+
+// PlatformArch returns the architecture of a platform such as "linux/arm64/v8", in the Engine's notation.
+func PlatformArch(platform string) (string, error) {
+	p, err := platforms.Parse(platform)
+	if err != nil {
+		return "", &fumehood.Error{Op: "platform " + platform, Class: fumehood.ErrConfig, Err: err}
+	}
+	return p.Architecture, nil
+}
