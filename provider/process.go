@@ -237,35 +237,16 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		p.err = why
 	default:
 		p.cut = exit.Outcome == fumehood.Lost && exit.Totals == nil
-		p.result = &fumehood.Result{
-			Outcome: exit.Outcome, ExitCode: exit.Code, Signal: exit.Signal,
-			Stdout: outputOf(p.out[fumehood.Stdout]), Stderr: outputOf(p.out[fumehood.Stderr]),
-			Reason: exit.Reason, CausedInside: exit.CausedInside && (why == nil || errors.Is(why, errKilled)), Usage: exit.Usage, Started: p.info.Started, Duration: time.Since(p.info.Started),
-			Leaked: unkilled || exit.Leaked,
-		}
+		r := judge(ending{Exit: exit, err: err, why: why, killed: killed, sandbox: p.svc.sb.endedBy(), timeout: p.timeout, cpu: p.cpu})
+		r.Started, r.Duration, r.Leaked = p.info.Started, time.Since(p.info.Started), unkilled || exit.Leaked
 		if exit.Duration > 0 {
-			p.result.Duration = exit.Duration
+			r.Duration = exit.Duration
 		}
-		if t := exit.Totals; t != nil {
-			p.result.Stdout.Total, p.result.Stderr.Total = t[0], t[1]
+		r.Stdout, r.Stderr = outputOf(p.out[fumehood.Stdout]), outputOf(p.out[fumehood.Stderr])
+		if total := exit.Totals; total != nil {
+			r.Stdout.Total, r.Stderr.Total = total[0], total[1]
 		}
-		switch {
-		case exit.Outcome == fumehood.CPUTimeExceeded: // the limit was exceeded before something else killed it
-		case errors.Is(why, errTimeout):
-			p.result.Outcome, p.result.ExitCode, p.result.Signal, p.result.Reason = fumehood.TimedOut, -1, 0, ""
-		case errors.Is(why, errKilled) && exit.Outcome == "":
-			p.result.Outcome, p.result.ExitCode, p.result.Reason = fumehood.Lost, -1, "this transport cannot kill the command"
-		}
-		switch ended := p.svc.sb.endedBy(); {
-		case p.result.Outcome == fumehood.Lost && err != nil:
-			p.result.Reason = err.Error()
-		case p.result.Outcome == fumehood.Lost && ended != "" && !p.result.CausedInside && why == nil:
-			p.result.Reason = "the sandbox was " + ended + " while the command ran"
-		case p.result.Outcome == fumehood.Signaled && killed && (exit.Signal == sigKill || exit.Signal == sigTerm):
-			p.result.Reason = errKilled.Error()
-		}
-		nameRlimit(p.result, p.cpu)
-		judgeMemory(p.result, exit.Alone, p.timeout)
+		p.result = r
 	}
 	if p.record != nil {
 		p.record(p.result, p.err)
