@@ -79,7 +79,7 @@ func version(t *testing.T, group string) *Provider {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		for _, sb := range p.held {
+		for sb := range p.open.All() {
 			if err := sb.Close(ctx); err != nil {
 				t.Error(err)
 			}

@@ -58,17 +58,21 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 			Guest: guest, Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[owner.LabelMain] == owner.MainGuest, Ports: s[0].Ports,
 		}, s))
 	}
+	_, place, err := p.open.Begin(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Settle()
+	sb.place = place
 	sb.leave = p.watch.Also(ctx, owner.LabelSandbox+"="+name)
 	for _, c := range containers {
 		if c.Running {
 			p.watch.Runs(c.ID)
 		}
 	}
-	if err := p.hold(sb); err != nil {
-		sb.leave()
-		return nil, err
-	}
-	return provider.New(sb, fumehood.Spec{Name: name}, nil), nil
+	made := provider.New(sb, fumehood.Spec{Name: name}, nil)
+	place.Hold(sb, made.Close)
+	return made, nil
 }
 
 func unknown(op, name string) error {

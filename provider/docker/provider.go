@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/docker/composesdk"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/guest/guestbin"
@@ -130,7 +131,8 @@ type Provider struct {
 	stateDir string // holds the sandboxes' folders; empty if there are none
 	clock    func() time.Time
 	among    func(o sweep.Object) bool // selects what all cleanups consider; nil means everything
-	presence presence
+	presence box.Presence
+	open     box.Set[*sandbox]
 
 	guestWithin time.Duration                                                                     // bounds the first exchange with a guest
 	guestFor    func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
@@ -149,11 +151,9 @@ type Provider struct {
 	filesLogged   sync.Map // what was logged about projects' files, by key or variable and place
 
 	mu         sync.Mutex
-	held       map[string]*sandbox       // by name: started by this provider and not yet removed
 	volumes    map[string]*guestVolumeOf // by architecture: the guest volume known to exist
 	badVolumes map[string]bool           // by name: guest volumes with other content
 	daemon     *engine.Info              // what the daemon reported about itself; nil before it was asked
-	closed     bool
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -215,7 +215,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	p := &Provider{
 		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For, guestWithin: startTimeout,
-		held: map[string]*sandbox{}, volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
+		volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
 	}
 	err = c.Engine.Connect(ctx)
 	if err == nil && opts.StrictPrereqs {
@@ -228,6 +228,8 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	c.Settle()
 	p.findStateDir()
+	p.open.AtOnce = removals
+	p.present()
 	p.watch = p.engine.Watch(ctx, owner.LabelOwner+"="+self.String())
 	return p, nil
 }
@@ -256,7 +258,9 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	} else {
 		sb.logChanges(ctx)
 	}
-	return provider.New(sb, sb.spec, rec), nil
+	made := provider.New(sb, sb.spec, rec)
+	sb.place.Hold(sb, made.Close)
+	return made, nil
 }
 
 // begin starts a sandbox. The spec has a name and an image or project.
@@ -284,10 +288,12 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 	if err != nil {
 		return nil, err
 	}
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	sb := &sandbox{p: p, spec: spec, rec: rec, mounts: mounts, giveUp: giveUp, settled: make(chan struct{})}
-	defer close(sb.settled)
+	ctx, place, err := p.open.Begin(ctx, spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Settle()
+	sb := &sandbox{p: p, spec: spec, rec: rec, mounts: mounts, place: place}
 	if spec.Keep && p.opts.Transport == TransportGuest {
 		sb.key = make([]byte, wire.SecretSize)
 		_, _ = rand.Read(sb.key) // it never fails
@@ -304,13 +310,9 @@ func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.
 	if err := p.admission.enter(ctx); err != nil {
 		return nil, within(ctx, op, err)
 	}
-	if err := p.hold(sb); err != nil {
-		p.admission.started()
-		p.admission.left()
-		return nil, err
-	}
 	sb.admitted = true
-	p.attend(ctx, spec.Keep)
+	place.Hold(sb, sb.Close)
+	p.presence.Attend(ctx, spec.Keep)
 	err = p.up(ctx, sb, arch)
 	p.admission.started()
 	if err != nil {
@@ -330,8 +332,8 @@ func within(ctx context.Context, op string, err error, trouble ...error) error {
 	var known *fumehood.Error
 	if ctx.Err() != nil {
 		e.Class, e.Err = fumehood.ErrCanceled, fumehood.Ended(ctx)
-		if cause := context.Cause(ctx); cause == errProviderClosed { //nolint:errorlint // the cause itself: the caller has canceled nothing
-			e.Class, e.Err = fumehood.ErrUnavailable, cause
+		if box.IsClosed(ctx) {
+			e.Class, e.Err = fumehood.ErrUnavailable, context.Cause(ctx)
 		}
 	} else if errors.As(err, &known) {
 		e.Class = fumehood.ClassOf(err)
@@ -369,30 +371,9 @@ func (p *Provider) mountHint() string {
 	return engine.UploadHint
 }
 
-// errProviderClosed is the error of a start whose provider is closed before or during the start.
-var errProviderClosed = errors.New("the provider is closed")
-
-func (p *Provider) hold(sb *sandbox) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errProviderClosed}
-	}
-	if p.held[sb.spec.Name] != nil {
-		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", sb.spec.Name)}
-	}
-	p.held[sb.spec.Name] = sb
-	return nil
-}
-
+// release gives back what admits the sandbox.
 func (p *Provider) release(sb *sandbox) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.held[sb.spec.Name] != sb {
-		return
-	}
-	delete(p.held, sb.spec.Name)
-	if sb.admitted {
+	if sb.place.Leave() && sb.admitted {
 		p.admission.left()
 	}
 }
@@ -400,29 +381,13 @@ func (p *Provider) release(sb *sandbox) {
 // closeTimeout bounds the removal of everything that a provider holds.
 const closeTimeout = 60 * time.Second
 
-// Close removes every sandbox that this provider still holds, except kept ones that have started. It cancels starts:
-// immediately if they have begun to create something, others when they get there. After an error, another call tries
-// again what is left.
+// Close removes every sandbox that this provider still holds, except kept ones that have started. It ends starts. After an
+// error, another call tries again what is left.
 func (p *Provider) Close(ctx context.Context) error {
-	p.mu.Lock()
-	p.closed = true
-	var held []*sandbox
-	for _, sb := range p.held {
-		held = append(held, sb)
-		if sb.giveUp != nil {
-			sb.giveUp(errProviderClosed)
-		}
-	}
-	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.speedup.Of(closeTimeout))
 	defer cancel()
-	err := inParallel(len(held), func(i int) error {
-		if err := held[i].settle(ctx); err != nil {
-			return err
-		}
-		return held[i].Close(ctx)
-	})
-	p.leave(err == nil)
+	err := p.open.Close(ctx)
+	p.presence.Leave(err == nil)
 	p.watch.Close()
 	return errors.Join(err, p.compose.Close())
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -41,9 +42,7 @@ type sandbox struct {
 	expires time.Time // when a kept sandbox expires; zero if it does not
 	leave   func()    // stops watching a sandbox of another process; nil if this one started it
 
-	giveUp  context.CancelCauseFunc // cancels its start; nil if another process started it
-	settled chan struct{}           // closed when the start has ended, and a failed start is cleaned up
-
+	place    *box.Place[*sandbox]
 	admitted bool // it holds a slot of MaxRunning
 
 	folder     string // on this machine, see state.go; empty without a folder
@@ -120,28 +119,6 @@ func (sb *sandbox) forget() error {
 	sb.gone = true
 	sb.p.release(sb)
 	return sb.removeFolder()
-}
-
-// settle waits until the sandbox's start, which was canceled, has ended. Objects created after the removal would not be
-// found.
-func (sb *sandbox) settle(ctx context.Context) error {
-	if sb.giveUp == nil {
-		return nil
-	}
-	select {
-	case <-sb.settled:
-		return nil
-	default:
-	}
-	select {
-	case <-sb.settled:
-		return nil
-	case <-ctx.Done():
-		return &fumehood.Error{
-			Op: "remove sandbox " + sb.spec.Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("its start did not end within %v", sb.p.opts.speedup.Of(closeTimeout)),
-			Hint: "it is removed when the start ends, or by `fumehood cleanup` when this process has ended",
-		}
-	}
 }
 
 // Close removes the sandbox's objects. It leaves them in place if the sandbox is a kept one that has started.

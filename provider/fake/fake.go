@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -42,7 +43,7 @@ type Proc struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	box *box
+	box *sandbox
 }
 
 // ReadFile returns a file's content. A relative path is resolved against Dir.
@@ -68,16 +69,14 @@ type Options struct {
 
 // Provider is the in-memory provider. Create one with New.
 type Provider struct {
-	opts   Options
-	mu     sync.Mutex
-	closed bool
-	open   map[*box]fumehood.Sandbox
+	opts Options
+	open box.Set[*sandbox]
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
 
 // New returns a provider. It starts nothing, so it cannot fail.
-func New(opts Options) *Provider { return &Provider{opts: opts, open: map[*box]fumehood.Sandbox{}} }
+func New(opts Options) *Provider { return &Provider{opts: opts} }
 
 // Name returns "fake".
 func (p *Provider) Name() string { return "fake" }
@@ -103,47 +102,32 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 		spec.Dir = "/work"
 	}
 	spec.Env = maps.Clone(spec.Env) // the caller may change it
-	b := &box{provider: p, spec: spec, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}
-	}
+	b := &sandbox{provider: p, spec: spec, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
 	rec := provider.NewRecorder(&spec)
 	end := rec.Phase("start")
-	for other := range p.open {
-		if other.spec.Name == spec.Name {
-			err := &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists", spec.Name)}
-			end(err)
-			return nil, rec.Failed(err)
-		}
+	_, place, err := p.open.Begin(ctx, spec.Name)
+	end(err)
+	if err != nil {
+		return nil, rec.Failed(err)
 	}
-	end(nil)
-	p.open[b] = provider.New(b, spec, rec)
-	return p.open[b], nil
+	defer place.Settle()
+	b.place = place
+	sb := provider.New(b, spec, rec)
+	closes := sb.Close
+	if spec.Keep {
+		closes = func(context.Context) error { return nil }
+	}
+	place.Hold(b, closes)
+	return sb, nil
 }
 
 // Close closes the sandboxes that are still open, except kept ones. Afterwards none can be started.
-func (p *Provider) Close(ctx context.Context) error {
-	p.mu.Lock()
-	p.closed = true
-	var open []fumehood.Sandbox
-	for b, sb := range p.open {
-		if !b.spec.Keep {
-			open = append(open, sb)
-		}
-	}
-	p.mu.Unlock()
-	var errs []error
-	for _, sb := range open {
-		errs = append(errs, sb.Close(ctx))
-	}
-	return errors.Join(errs...)
-}
+func (p *Provider) Close(ctx context.Context) error { return p.open.Close(context.WithoutCancel(ctx)) }
 
-// box is the backend of one sandbox, and of its only service.
-type box struct {
+// sandbox is the backend of one sandbox, and of its only service.
+type sandbox struct {
 	provider *Provider
+	place    *box.Place[*sandbox]
 	spec     fumehood.Spec
 
 	mu      sync.Mutex
@@ -152,14 +136,14 @@ type box struct {
 	running map[*command]struct{}
 }
 
-func (b *box) Info() fumehood.Info {
+func (b *sandbox) Info() fumehood.Info {
 	return fumehood.Info{Name: b.spec.Name, Provider: "fake", Services: []fumehood.ServiceInfo{{Name: "default", Image: b.spec.Image, Dir: b.spec.Dir}}}
 }
 
-func (b *box) Service(string) provider.ServiceBackend { return b }
+func (b *sandbox) Service(string) provider.ServiceBackend { return b }
 
 // Close kills everything that runs in the sandbox.
-func (b *box) Close(ctx context.Context) error {
+func (b *sandbox) Close(ctx context.Context) error {
 	b.mu.Lock()
 	var running []*command
 	for c := range b.running {
@@ -171,13 +155,11 @@ func (b *box) Close(ctx context.Context) error {
 			return errors.New("a program of the fake sandbox does not end with its context")
 		}
 	}
-	b.provider.mu.Lock()
-	defer b.provider.mu.Unlock()
-	delete(b.provider.open, b)
+	b.place.Leave()
 	return nil
 }
 
-func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
+func (b *sandbox) Start(ctx context.Context, cmd fumehood.Cmd, _ bool, out provider.Sink) (provider.ProcessBackend, error) {
 	program := b.provider.opts.Programs[cmd.Args[0]]
 	switch {
 	case cmd.TTY || cmd.User != "" && cmd.User != user || cmd.Rlimits != (fumehood.Rlimits{}) || cmd.CPUTime != 0:

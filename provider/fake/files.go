@@ -26,11 +26,11 @@ type file struct {
 	written time.Time
 }
 
-func (b *box) Files(user string) provider.FileBackend { return files{b, user} }
+func (b *sandbox) Files(user string) provider.FileBackend { return files{b, user} }
 
 // files are the files of a box, accessed as user, who must be root.
 type files struct {
-	*box
+	*sandbox
 	user string
 }
 
@@ -39,7 +39,7 @@ func failed(class error, name string) error {
 }
 
 // isDir reports whether there is a directory at name. b.mu is held.
-func (b *box) isDir(name string) bool {
+func (b *sandbox) isDir(name string) bool {
 	below := func(other string) bool { return strings.HasPrefix(other, name+"/") }
 	for other := range b.files {
 		if below(other) {
@@ -56,7 +56,7 @@ func (b *box) isDir(name string) bool {
 
 // room returns an error if no file can be created at name: it is a directory, or one of its parents is a file. b.mu
 // is held.
-func (b *box) room(name string) error {
+func (b *sandbox) room(name string) error {
 	if b.isDir(name) {
 		return failed(fumehood.ErrIsDirectory, name)
 	}
@@ -68,7 +68,7 @@ func (b *box) room(name string) error {
 	return nil
 }
 
-func (b *box) read(name string) ([]byte, error) {
+func (b *sandbox) read(name string) ([]byte, error) {
 	name = path.Clean(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +82,7 @@ func (b *box) read(name string) ([]byte, error) {
 	return nil, failed(fumehood.ErrNotFound, name)
 }
 
-func (b *box) write(name string, data []byte, mode fs.FileMode, changed time.Time) error {
+func (b *sandbox) write(name string, data []byte, mode fs.FileMode, changed time.Time) error {
 	name = path.Clean(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +97,7 @@ func (b *box) write(name string, data []byte, mode fs.FileMode, changed time.Tim
 }
 
 // describe describes a file or directory. b.mu is held.
-func (b *box) describe(name string) (fumehood.FileInfo, error) {
+func (b *sandbox) describe(name string) (fumehood.FileInfo, error) {
 	info := fumehood.FileInfo{Name: path.Base(name), Mode: fs.ModeDir | 0o755}
 	if f, is := b.files[name]; is {
 		info.Size, info.Mode, info.ModTime = int64(len(f.data)), f.mode, f.written

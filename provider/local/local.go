@@ -39,6 +39,7 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -58,11 +59,7 @@ type Provider struct {
 	stateDir string
 	warned   sync.Map // the loggers that have received the warning
 
-	starting sync.RWMutex // held for reading during a start
-	closed   bool         // starting is held
-
-	mu    sync.Mutex
-	boxes map[*box]fumehood.Sandbox
+	open box.Set[*sandbox]
 
 	guestMu sync.Mutex
 	guest   []byte // the guest's program, unpacked and checked; nil before its first use
@@ -87,7 +84,7 @@ func New(opts Options) (*Provider, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{log: log, stateDir: dir, boxes: map[*box]fumehood.Sandbox{}}, nil
+	return &Provider{log: log, stateDir: dir}, nil
 }
 
 // Name returns "local".
@@ -104,22 +101,24 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if err := supported(spec); err != nil {
 		return nil, err
 	}
-	p.starting.RLock()
-	defer p.starting.RUnlock()
-	if p.closed {
-		return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}
+	starting, place, err := p.open.Begin(ctx, "")
+	if err != nil {
+		return nil, err
 	}
+	defer place.Settle()
 	log := cmp.Or(spec.Logger, p.log)
 	if _, warned := p.warned.LoadOrStore(log, true); !warned {
 		log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
 	}
-	b, sb, err := provider.Start(ctx, spec, p.newBox)
-	if err != nil {
+	b, sb, err := provider.Start(starting, spec, p.newSandbox)
+	switch {
+	case err != nil && box.IsClosed(starting):
+		return nil, box.Closed()
+	case err != nil:
 		return nil, err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.boxes[b] = sb
+	b.place = place
+	place.Hold(b, sb.Close)
 	return sb, nil
 }
 
@@ -160,7 +159,7 @@ func supported(spec fumehood.Spec) error {
 	}
 }
 
-func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec, _ *provider.Recorder) (*box, error) {
+func (p *Provider) newSandbox(ctx context.Context, spec fumehood.Spec, _ *provider.Recorder) (*sandbox, error) {
 	if spec.Dir != "" {
 		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
 			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("working directory %s is not a directory of the host", spec.Dir)}
@@ -174,7 +173,7 @@ func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec, _ *provider.R
 	if err != nil {
 		return nil, err
 	}
-	b := &box{provider: p, folder: folder, keep: spec.Keep}
+	b := &sandbox{provider: p, folder: folder, keep: spec.Keep}
 	if err := b.fill(ctx, spec.Env); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))
 	}
@@ -186,10 +185,10 @@ func (p *Provider) newBox(ctx context.Context, spec fumehood.Spec, _ *provider.R
 	return b, nil
 }
 
-func (b *box) work() string { return filepath.Join(b.folder, "work") }
+func (b *sandbox) work() string { return filepath.Join(b.folder, "work") }
 
 // fill creates the sandbox's directories, and what runs the commands.
-func (b *box) fill(ctx context.Context, more map[string]string) (err error) {
+func (b *sandbox) fill(ctx context.Context, more map[string]string) (err error) {
 	tmp := filepath.Join(b.folder, "tmp")
 	for _, d := range []string{b.work(), tmp} {
 		if err := os.Mkdir(d, 0o700); err != nil {
@@ -222,21 +221,6 @@ func baseEnv(home, tmp string) map[string]string {
 	return env
 }
 
-// Close waits for starts, and closes the sandboxes that are still open. For kept sandboxes it kills the commands, and
+// Close ends starts, and closes the sandboxes that are still open. For kept sandboxes it kills the commands, and
 // leaves the folder. Afterwards none can be started.
-func (p *Provider) Close(ctx context.Context) error {
-	p.starting.Lock()
-	p.closed = true
-	p.starting.Unlock()
-	p.mu.Lock()
-	var open []fumehood.Sandbox
-	for _, sb := range p.boxes {
-		open = append(open, sb)
-	}
-	p.mu.Unlock()
-	var errs []error
-	for _, sb := range open {
-		errs = append(errs, sb.Close(ctx))
-	}
-	return errors.Join(errs...)
-}
+func (p *Provider) Close(ctx context.Context) error { return p.open.Close(context.WithoutCancel(ctx)) }

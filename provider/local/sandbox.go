@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/hostfiles"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
 
-// box is the backend of one sandbox, and of its only service.
-type box struct {
+// sandbox is the backend of one sandbox, and of its only service.
+type sandbox struct {
 	provider *Provider
+	place    *box.Place[*sandbox]
 	folder   string // contains owner, work and tmp
 	info     fumehood.Info
 	keep     bool
@@ -24,12 +26,12 @@ type box struct {
 	commands *commands
 }
 
-func (b *box) Info() fumehood.Info { return b.info }
+func (b *sandbox) Info() fumehood.Info { return b.info }
 
-func (b *box) Service(string) provider.ServiceBackend { return b }
+func (b *sandbox) Service(string) provider.ServiceBackend { return b }
 
 // Start runs a command as the user of this process.
-func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
+func (b *sandbox) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.User != "" {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot run commands as another user"),
@@ -41,7 +43,7 @@ func (b *box) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provid
 }
 
 // Files returns the host's files. For any user but "" every call on them returns ErrUnsupported.
-func (b *box) Files(user string) provider.FileBackend {
+func (b *sandbox) Files(user string) provider.FileBackend {
 	if user == "" {
 		return hostfiles.New()
 	}
@@ -65,16 +67,14 @@ func environ(env map[string]string) []string {
 
 // Close kills the commands and removes the folder, unless the sandbox is kept. If some processes could not be killed,
 // it returns an error, but still removes the folder and forgets the sandbox. A retry would not help.
-func (b *box) Close(ctx context.Context) error {
+func (b *sandbox) Close(ctx context.Context) error {
 	err := b.commands.close()
 	if !b.keep {
 		if rerr := within(ctx, b.folder); rerr != nil {
 			return errors.Join(err, rerr)
 		}
 	}
-	b.provider.mu.Lock()
-	defer b.provider.mu.Unlock()
-	delete(b.provider.boxes, b)
+	b.place.Leave()
 	return err
 }
 

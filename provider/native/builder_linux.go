@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/native/buildkit"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -25,7 +26,7 @@ func (p *Provider) builder(ctx context.Context) (preparer, error) {
 	p.building.Lock()
 	defer p.building.Unlock()
 	if p.life.Err() != nil {
-		return nil, errClosed
+		return nil, box.Closed()
 	}
 	if p.built != nil {
 		return p.built, nil

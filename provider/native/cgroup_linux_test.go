@@ -31,7 +31,7 @@ func TestCgroup_processes_threadExited(t *testing.T) {
 	}
 	conformance.Eventually(t, "the process without a first thread is found", func() bool {
 		var pids []int
-		for s := range p.boxes {
+		for s := range p.open.All() {
 			var err error
 			if pids, err = s.services[0].cgroup.processes(); err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestService_killAll_busy(t *testing.T) {
 	t.Parallel()
 	p, sb := startInside(t, "fumehood-test/busybox")
 	var s *service
-	for sb := range p.boxes {
+	for sb := range p.open.All() {
 		s = sb.services[0]
 	}
 	s.cgroup.Manager = &busyGroup{Manager: s.cgroup.Manager}

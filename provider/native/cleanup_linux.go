@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -89,68 +89,24 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	return all, errors.Join(err, cerr)
 }
 
-// presence is what a provider runs from its first sandbox until it is closed: a reaper, and a sweep that removes what
-// dead processes left.
-type presence struct {
-	mu    sync.Mutex
-	begun bool
-	trust *reaper.Trust
-	stop  context.CancelFunc // of the sweep
-	swept chan struct{}      // closed when the sweep has ended
-}
-
-// attend starts what is not running yet. It is called before anything of a sandbox is made. Errors are only logged.
-func (p *Provider) attend(ctx context.Context) {
-	s := &p.presence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.trust != nil {
-		if err := s.trust.Ensure(); err != nil {
-			p.log.Warn("the reaper cannot be restarted: if this process is killed, its sandboxes' folders stay until the next cleanup", "error", err)
-		}
+// present sets what the provider runs beside its sandboxes.
+func (p *Provider) present() {
+	at := &p.presence
+	at.Kind, at.Patience, at.Log = reaperKind, sweepEnd, p.log
+	if !p.opts.NoReaper {
+		at.Job = reaping{StateDir: p.stateDir}
 	}
-	if s.begun {
-		return
-	}
-	s.begun = true
-	sweeping, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop, s.swept = stop, make(chan struct{})
-	go func() {
-		defer close(s.swept)
-		_, err := sweep.Folders(sweeping, p.stateDir, provider.CleanupOptions{}, removeUnkept)
-		_, serr := p.store.Sweep(sweeping)
-		if err = errors.Join(err, serr); err != nil && sweeping.Err() == nil {
+	at.Sweep = func(ctx context.Context) {
+		_, err := sweep.Folders(ctx, p.stateDir, provider.CleanupOptions{}, removeUnkept)
+		_, serr := p.store.Sweep(ctx)
+		if err = errors.Join(err, serr); err != nil && ctx.Err() == nil {
 			p.log.Warn("not everything that ended processes left can be removed; `fumehood cleanup` retries", "error", err)
 		}
-	}()
-	if p.opts.NoReaper {
-		p.log.Info("no reaper is started, as the options require: if this process is killed, its sandboxes' folders stay until the next cleanup")
-		return
-	}
-	job, err := json.Marshal(reaping{StateDir: p.stateDir})
-	if err == nil {
-		s.trust, err = reaper.Entrust(reaperKind, job)
-	}
-	if err != nil {
-		p.log.Warn("the reaper cannot be started: if this process is killed, its sandboxes' folders stay until the next cleanup", "error", err)
 	}
 }
 
-// leave stops what attend has started. If clean is false, something of a sandbox is left, and the reaper keeps its job.
-func (p *Provider) leave(clean bool) {
-	s := &p.presence
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.swept != nil {
-		s.stop()
-		<-s.swept
-	}
-	if s.trust != nil && clean {
-		s.trust.Release()
-		s.trust = nil
-		s.begun = false
-	}
-}
+// sweepEnd bounds the wait for removals of a sweep that are in progress.
+const sweepEnd = 10 * time.Second
 
 // reaping is the job of a reaper: to remove the sandboxes of its owner.
 type reaping struct {

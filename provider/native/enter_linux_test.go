@@ -70,7 +70,7 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 	if err := write(other, content, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	for s := range p.boxes {
+	for s := range p.open.All() {
 		s.guest = other
 	}
 	if _, err := sb.As("2").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err == nil {

@@ -29,7 +29,7 @@ func TestExec_sandboxKilled(t *testing.T) {
 		exists = err == nil
 	}
 	<-time.After(time.Second) // what was written that long before is kept
-	for s := range p.boxes {
+	for s := range p.open.All() {
 		for _, svc := range s.services {
 			if err := unix.Kill(svc.init.pid, unix.SIGKILL); err != nil {
 				t.Error(err)

@@ -37,8 +37,14 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
+	_, place, err := p.open.Begin(ctx, "")
+	if err != nil {
+		return nil, failed(op, err)
+	}
+	defer place.Settle()
 	s, err := p.found(folder.Path)
 	if err == nil {
+		s.place = place
 		for _, service := range s.services {
 			err = cmp.Or(err, (host{service}).Death(ctx).Err)
 		}
@@ -50,9 +56,7 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 		return nil, failed(op, err)
 	}
 	sb := provider.New(s, fumehood.Spec{Name: name}, nil)
-	if !p.hold(s, sb) {
-		return nil, errors.Join(&fumehood.Error{Op: op, Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}, sb.Close(ctx))
-	}
+	place.Hold(s, sb.Close)
 	return sb, nil
 }
 

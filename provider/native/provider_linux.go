@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/native/filter"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
@@ -40,19 +41,16 @@ type Provider struct {
 	filters   sync.Map               // others: functions that compile them once, by filterKey
 	profile   func() (string, error) // reads the seccomp profile for a runtime
 
-	presence  presence
+	presence  box.Presence
+	open      box.Set[*sandbox]
 	unlimited sync.Once // logs that limits are not enforced
 	copying   sync.Once // logs that layers are copied
 
 	building sync.Mutex
 	built    preparer // nil until an image is built
 
-	life     context.Context // ends at Close
-	end      context.CancelFunc
-	mu       sync.Mutex
-	closed   bool
-	starting sync.WaitGroup // Add is called with mu held, before closed is set
-	boxes    map[*sandbox]fumehood.Sandbox
+	life context.Context // ends at Close
+	end  context.CancelFunc
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -117,11 +115,12 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME"}
 	}
-	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, cacheDir: cache, boxes: map[*sandbox]fumehood.Sandbox{}}
+	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, cacheDir: cache}
 	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
+	p.present()
 	if p.filter, err = p.seccomp(); err != nil {
 		return nil, err
 	}
@@ -165,65 +164,33 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	starting, ended, err := p.begin(ctx)
+	starting, place, err := p.open.Begin(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	defer ended()
-	sb, err := p.startIn(starting, spec)
-	if err != nil && p.life.Err() != nil && ctx.Err() == nil {
-		return nil, errClosed
+	defer place.Settle()
+	sb, err := p.startIn(starting, spec, place)
+	if err != nil && box.IsClosed(starting) {
+		return nil, box.Closed()
 	}
 	return sb, err
 }
 
-// errClosed is the error of a start of a provider that is closed, or was closed meanwhile.
-var errClosed = &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errors.New("the provider is closed")}
-
-// begin returns a context for a start, which also ends when the provider is closed. Close waits until ended is called.
-func (p *Provider) begin(ctx context.Context) (_ context.Context, ended func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return nil, nil, errClosed
-	}
-	p.starting.Add(1)
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(p.life, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-		p.starting.Done()
-	}, nil
-}
-
-func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec, place *box.Place[*sandbox]) (fumehood.Sandbox, error) {
 	if err := p.supported(spec); err != nil {
 		return nil, err
 	}
 	if err := seccomp.Check(spec.Seccomp, p.opts.Seccomp); err != nil {
 		return nil, err
 	}
-	s, sb, err := provider.Start(ctx, spec, p.start)
+	s, sb, err := provider.Start(ctx, spec, func(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
+		return p.start(ctx, spec, rec, place)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if !p.hold(s, sb) {
-		s.kept.Store(false)
-		return nil, errors.Join(errClosed, sb.Close(ctx))
-	}
+	place.Hold(s, sb.Close)
 	return sb, nil
-}
-
-// hold records a sandbox that Close closes. It returns false if the provider is closed.
-func (p *Provider) hold(s *sandbox, sb fumehood.Sandbox) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return false
-	}
-	p.boxes[s] = sb
-	return true
 }
 
 // supported returns an error if spec has a field that this provider does not support.
@@ -292,7 +259,7 @@ func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, mounts []set
 	return units, nil
 }
 
-func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (_ *sandbox, err error) {
+func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder, place *box.Place[*sandbox]) (_ *sandbox, err error) {
 	// Before an image is fetched or built.
 	mounts, err := p.checkMounts(spec)
 	if err != nil {
@@ -317,7 +284,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 			err = errors.Join(err, closeImages(units))
 		}
 	}()
-	sb := &sandbox{p: p, name: spec.Name}
+	sb := &sandbox{p: p, name: spec.Name, place: place}
 	sb.of.OneUser = rootless() && p.ids == nil
 	for _, u := range units {
 		if sb.of.Unenforced, err = p.unenforced(u.spec); err != nil {
@@ -330,7 +297,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		return nil, err
 	}
 	defer p.beginning.Add(-int64(len(units)))
-	p.attend(ctx)
+	p.presence.Attend(ctx, false)
 	if sb.guest, err = p.guest(); err != nil {
 		return nil, err
 	}
@@ -358,6 +325,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.
 		}
 		sb.services = append(sb.services, s)
 	}
+	place.Hold(sb, sb.Close)
 	if err := sb.build(ctx, units); err != nil {
 		return nil, errors.Join(err, sb.Close(ctx))
 	}
@@ -399,32 +367,12 @@ func (sb *sandbox) build(ctx context.Context, units []unit) (err error) {
 // loggerOf returns the logger for settings that weaken a sandbox's isolation.
 func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, p.log) }
 
-func (p *Provider) forget(s *sandbox) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.boxes, s)
-}
-
 // Close ends starts, and closes the sandboxes that are still open. Afterwards none can be started.
 func (p *Provider) Close(ctx context.Context) error {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	ctx = context.WithoutCancel(ctx)
+	err := p.open.Close(ctx)
 	p.end()
-	p.starting.Wait()
-	p.mu.Lock()
-	var open []fumehood.Sandbox
-	for _, sb := range p.boxes {
-		open = append(open, sb)
-	}
-	p.mu.Unlock()
-	errs := make([]error, len(open))
-	var wg sync.WaitGroup
-	for i, sb := range open {
-		wg.Go(func() { errs[i] = sb.Close(ctx) })
-	}
-	wg.Wait()
-	err := errors.Join(append(errs, p.closeBuilder(ctx))...)
-	p.leave(err == nil)
+	err = errors.Join(err, p.closeBuilder(ctx))
+	p.presence.Leave(err == nil)
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -25,6 +26,7 @@ import (
 // sandbox is the backend of one sandbox.
 type sandbox struct {
 	p        *Provider
+	place    *box.Place[*sandbox]
 	name     string
 	folder   string
 	guest    string     // the path of the guest's program
@@ -124,7 +126,7 @@ func (sb *sandbox) Close(ctx context.Context) error {
 		for _, s := range sb.services {
 			s.leave()
 		}
-		sb.p.forget(sb)
+		sb.place.Leave()
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -144,6 +146,6 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	for _, s := range sb.services {
 		_ = s.image.Close() // it only releases a lock
 	}
-	sb.p.forget(sb)
+	sb.place.Leave()
 	return nil
 }
