@@ -153,7 +153,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the branch has moved from %s to %s", head, now)
 	}
 	added := run(t, repo, nil, "git", "diff", "--name-only", "HEAD", testTag)
-	want := "internal/guest/guestbin/embedded/linux-amd64.gz\ninternal/guestbin/embedded/linux-arm64.gz\ninternal/guestbin/embedded/manifest.json"
+	want := "internal/guest/guestbin/embedded/linux-amd64.gz\ninternal/guest/guestbin/embedded/linux-arm64.gz\ninternal/guest/guestbin/embedded/manifest.json"
 	if added != want {
 		t.Errorf("the tag adds\n%s\nwant\n%s", added, want)
 	}

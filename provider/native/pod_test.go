@@ -138,16 +138,17 @@ func TestPod_Start_failing(t *testing.T) {
 		class error
 		want  []string
 	}{
-		"exits at once":    {other(`command: [sh, -c, "echo one; echo two >&2; exit 3"]`), 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "\n    one", "\n    two"}},
-		"unhealthy":        {other(`command: [sh, -c, "echo up; sleep 1000"], healthcheck: {test: "echo sick; false", interval: 20ms, retries: 2}`), 0, fumehood.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "exit code 1: sick", "up"}},
-		"slow check":       {other(`command: sleep 1000, healthcheck: {test: "sleep 1000", interval: 10ms, timeout: 50ms, retries: 1}`), 0, fumehood.ErrUnavailable, []string{"it has not ended after 50ms"}},
-		"never healthy":    {other(`command: sleep 1000, healthcheck: {test: "false", interval: 1h}`), 200 * time.Millisecond, fumehood.ErrLimit, []string{"wait until healthy in service db", "200ms, which is the limit"}},
-		"no such program":  {other(`command: [/nothing]`), 0, fumehood.ErrConfig, []string{"in service db", "/nothing"}},
-		"no such user":     {other(`command: sleep 1000, user: nobody-here`), 0, fumehood.ErrConfig, []string{"in service db"}},
-		"retries used up":  {other(`command: [sh, -c, "echo x >> /n; wc -l < /n; exit 4"], restart: "on-failure:2", healthcheck: {test: "false"}`), 0, fumehood.ErrUnavailable, []string{"exited with code 4", "1\n    2\n    3"}},
-		"default ends":     {"services:\n  default: {image: " + busybox + ", command: 'true'}\n", 0, fumehood.ErrUnavailable, []string{"it has exited with code 0, and commands run in it"}},
-		"volume of files":  {head + ", volumes: ['vol:/bin']}\n  db: {image: " + busybox + ", command: sleep 1000, volumes: ['vol:/v']}\nvolumes: {vol: {}}\n", 0, fumehood.ErrUnsupported, []string{"in service default", "the image has files there"}},
-		"taken port":       {head + "}\n  a: {image: " + busybox + ", command: httpd -f}\n  b: {image: " + busybox + ", command: httpd -f, depends_on: [a]}\n", 0, fumehood.ErrUnavailable, []string{"in service b", "Address already in use"}},
+		"exits at once":   {other(`command: [sh, -c, "echo one; echo two >&2; exit 3"]`), 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "\n    one", "\n    two"}},
+		"unhealthy":       {other(`command: [sh, -c, "echo up; sleep 1000"], healthcheck: {test: "echo sick; false", interval: 20ms, retries: 2}`), 0, fumehood.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "exit code 1: sick", "up"}},
+		"slow check":      {other(`command: sleep 1000, healthcheck: {test: "sleep 1000", interval: 10ms, timeout: 50ms, retries: 1}`), 0, fumehood.ErrUnavailable, []string{"it has not ended after 50ms"}},
+		"never healthy":   {other(`command: sleep 1000, healthcheck: {test: "false", interval: 1h}`), 200 * time.Millisecond, fumehood.ErrLimit, []string{"wait until healthy in service db", "200ms, which is the limit"}},
+		"no such program": {other(`command: [/nothing]`), 0, fumehood.ErrConfig, []string{"in service db", "/nothing"}},
+		"no such user":    {other(`command: sleep 1000, user: nobody-here`), 0, fumehood.ErrConfig, []string{"in service db"}},
+		"retries used up": {other(`command: [sh, -c, "echo x >> /n; wc -l < /n; exit 4"], restart: "on-failure:2", healthcheck: {test: "false"}`), 0, fumehood.ErrUnavailable, []string{"exited with code 4", "1\n    2\n    3"}},
+		"default ends":    {"services:\n  default: {image: " + busybox + ", command: 'true'}\n", 0, fumehood.ErrUnavailable, []string{"it has exited with code 0, and commands run in it"}},
+		"volume of files": {head + ", volumes: ['vol:/bin']}\n  db: {image: " + busybox + ", command: sleep 1000, volumes: ['vol:/v']}\nvolumes: {vol: {}}\n", 0, fumehood.ErrUnsupported, []string{"in service default", "the image has files there"}},
+		"taken port": {head + "}\n  a: {image: " + busybox + ", command: httpd -f, healthcheck: {test: 'grep -q :0050 /proc/net/tcp /proc/net/tcp6', interval: 20ms}}\n" +
+			"  b: {image: " + busybox + ", command: httpd -f, depends_on: {a: {condition: service_healthy}}}\n", 0, fumehood.ErrUnavailable, []string{"in service b", "Address already in use"}},
 		"one-shot failing": {head + ", depends_on: {db: {condition: service_completed_successfully}}}\n  db: {image: " + busybox + ", command: 'false'}\n", 0, fumehood.ErrUnavailable, []string{"wait until completed in service db", "code 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
