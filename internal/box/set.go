@@ -61,7 +61,7 @@ func (s *Set[B]) Begin(ctx context.Context, name string) (context.Context, *Plac
 	}
 	for other := range s.places {
 		if name != "" && other.name == name {
-			return nil, nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists", name)}
+			return nil, nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", name)}
 		}
 	}
 	if s.places == nil {
