@@ -4,14 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // outputJSON is a command's output in a JSON object. The contents may be large, so writeJSON writes them without
@@ -60,13 +59,13 @@ func writeJSON(w io.Writer, v any, outputs ...*outputJSON) error {
 		if o == nil {
 			continue
 		}
-		if err := fill(o.Text, writeText, o.of.Whole()); err != nil {
+		if err := fill(o.Text, jsontext.WriteText, o.of.Whole()); err != nil {
 			return err
 		}
 		if o.Base64 == "" {
 			continue
 		}
-		if err := fill(o.Base64, writeBase64, o.of.Bytes); err != nil {
+		if err := fill(o.Base64, jsontext.WriteBase64, o.of.Bytes); err != nil {
 			return err
 		}
 	}
@@ -83,41 +82,3 @@ func encode(v any, indent string) ([]byte, error) {
 	err := enc.Encode(v)
 	return text.Bytes(), err
 }
-
-func writeBase64(w io.Writer, content []byte) error {
-	enc := base64.NewEncoder(base64.StdEncoding, w)
-	if _, err := enc.Write(content); err != nil {
-		return err
-	}
-	return enc.Close()
-}
-
-// textPart is the maximum number of bytes that writeText encodes at a time.
-const textPart = 32 << 10
-
-// writeText writes content as a JSON string without the quotes. Each run of invalid bytes becomes one U+FFFD.
-func writeText(w io.Writer, content []byte) error {
-	for len(content) > 0 {
-		n := len(content)
-		if n > textPart {
-			n = wholeRunes(content[:textPart])
-		}
-		text, err := encode(strings.ToValidUTF8(string(content[:n]), "\ufffd"), "")
-		if err == nil {
-			_, err = w.Write(text[1 : len(text)-len("\"\n")])
-		}
-		if err != nil {
-			return err
-		}
-		if isInvalid(utf8.DecodeLastRune(content[:n])) { // its U+FFFD stands for the whole run
-			for isInvalid(utf8.DecodeRune(content[n:])) {
-				n++
-			}
-		}
-		content = content[n:]
-	}
-	return nil
-}
-
-// isInvalid reports whether a decoded character is a byte that is not UTF-8.
-func isInvalid(r rune, size int) bool { return r == utf8.RuneError && size == 1 }

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // plain returns text that is safe to print on a terminal. Control characters, characters that change the direction of
@@ -47,25 +49,12 @@ type plainWriter struct {
 
 func (p *plainWriter) Write(b []byte) (int, error) {
 	text := append(p.rest, b...)
-	end := wholeRunes(text)
+	end := jsontext.WholeRunes(text)
 	p.rest = append([]byte(nil), text[end:]...)
 	if _, err := io.WriteString(p.w, plain(string(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(b), nil
-}
-
-// wholeRunes returns the length of text without an incomplete character at its end.
-func wholeRunes(text []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
-		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return len(text) - n
-			}
-			break
-		}
-	}
-	return len(text)
 }
 
 // Close writes the bytes of a character that was never completed.

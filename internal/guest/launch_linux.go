@@ -150,3 +150,34 @@ func lower(resource int, soft, hard uint64) error {
 	// Package syscall's Setrlimit keeps its Exec from restoring the limit on open files.
 	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, now.Max), Max: min(hard, now.Max)})
 }
+
+func startFailure(program string, err error) *wire.Failed {
+	f := &wire.Failed{What: wire.NoStart, Text: reason(program, err)}
+	switch {
+	case errors.Is(err, unix.ENOENT): // lookUp found the file, so its interpreter is missing
+		f.What, f.Text = wire.NoExecutable, program+": interpreter not found"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOTDIR),
+		errors.Is(err, unix.ELIBBAD), errors.Is(err, unix.ETXTBSY), errors.Is(err, unix.EISDIR), errors.Is(err, unix.EINVAL):
+		f.What = wire.NoExecutable
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		f.What = wire.NoResources
+	}
+	return f
+}
+
+// reason formats an error with the kernel's text only, without the text that Go adds to it.
+func reason(what string, err error) string {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return what + ": " + errno.Error()
+	}
+	return what + ": " + err.Error()
+}
+
+func words(bs [][]byte) []string {
+	s := make([]string, len(bs))
+	for i, b := range bs {
+		s[i] = string(b)
+	}
+	return s
+}

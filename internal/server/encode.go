@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // encode writes a value as a line of JSON. Large outputs of commands are written piece by piece: package encoding/json holds a
@@ -79,28 +79,14 @@ func withoutOutputs(v any) (rest any, outputs []fumehood.Output) {
 	return v, nil
 }
 
-// writeOutput writes an output as fumehood.Output.MarshalJSON does.
+// writeOutput writes an output as fumehood.Output.MarshalJSON does. The caller's Flush has the errors.
 func writeOutput(w *bufio.Writer, o fumehood.Output) {
-	const piece = 16 << 10
-	var escaped bytes.Buffer
-	encoder := newEncoder(&escaped)
-	_, _ = w.WriteString(`{"text":"`) // the caller's Flush has the errors
-	for text := o.Text(); text != ""; {
-		n := min(piece, len(text))
-		for n < len(text) && !utf8.RuneStart(text[n]) { // it is valid UTF-8
-			n--
-		}
-		escaped.Reset()
-		_ = encoder.Encode(text[:n])                         // a string never fails
-		_, _ = w.Write(escaped.Bytes()[1 : escaped.Len()-2]) // without the quotes and the end of the line
-		text = text[n:]
-	}
+	_, _ = w.WriteString(`{"text":"`)
+	_ = jsontext.WriteText(w, o.Whole())
 	_ = w.WriteByte('"')
 	if !utf8.Valid(o.Bytes) {
 		_, _ = w.WriteString(`,"base64":"`)
-		bytes64 := base64.NewEncoder(base64.StdEncoding, w)
-		_, _ = bytes64.Write(o.Bytes)
-		_ = bytes64.Close()
+		_ = jsontext.WriteBase64(w, o.Bytes)
 		_ = w.WriteByte('"')
 	}
 	_, _ = fmt.Fprintf(w, `,"bytes":%d,"truncated":%t}`, o.Total, o.Truncated())

@@ -1,0 +1,3 @@
+package jsontext
+
+const TextPart = textPart
