@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -55,13 +56,15 @@ func TestTask_sandboxEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				how.Retries = -1
-				go c.end(t, token)
+				var ending sync.WaitGroup
+				ending.Go(func() { c.end(t, token) })
 				var got task.SampleResult
 				for r, err := range task.Run(t.Context(), opts, how) {
 					if got = r; err != nil {
 						t.Fatal(err)
 					}
 				}
+				ending.Wait() // the Engine answers when the attempt may have ended
 				if got.Score != nil || got.Error == nil || got.Error.Class != task.Infra || got.Error.Phase != phase {
 					t.Fatalf("got %+v, %+v", got.Score, got.Error)
 				}
