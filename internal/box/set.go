@@ -1,5 +1,3 @@
-// Package box has the parts of a sandbox's life that are the same for each provider: which sandboxes are open, and what
-// runs beside them.
 package box
 
 import (

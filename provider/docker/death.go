@@ -8,10 +8,9 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
-	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/startup"
 )
 
 // deaths caches the report on how a service's container died. The report is collected once per death, not once per call
@@ -58,11 +57,11 @@ func (s *service) diedOfMemory() bool {
 func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	if state.ExitCode == 128+9 && !state.OOMKilled {
 		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
-		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, guests.OOMWithin, struck))
+		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, box.OOMWithin, struck))
 	}
 	var known *fumehood.Error
 	errors.As(state.Unavailable(), &known)
-	seen := s.sb.p.watch.Await(ctx, s.id, guests.DeathWait, over)
+	seen := s.sb.p.watch.Await(ctx, s.id, box.DeathWait, over)
 	// Under gVisor, the out-of-memory killer kills the sandbox process, and the guest then exits with any code.
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
 	// There root may also kill the guest, and too many processes end gVisor itself.
@@ -75,11 +74,11 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	case seen.Signaled:
 		known.Err = fmt.Errorf("%w: it was killed or stopped through the Engine", known.Err)
 	case s.Serves && state.ExitCode == 0: // it ends by itself only without a host
-		known.Err = fmt.Errorf("%s: %w", guests.CutReason, known.Err)
+		known.Err = fmt.Errorf("%s: %w", box.CutReason, known.Err)
 	case seen.Alone && s.Serves && s.Guest != compose.ReadableGuest && state.ExitCode == 128+9:
 		known.Err = fmt.Errorf("%w: it was killed from outside", known.Err)
 	}
-	log := s.sb.p.engine.LastLog(ctx, state, startup.LastLines)
+	log := s.sb.p.engine.LastLog(ctx, state, box.LastLines)
 	if strings.TrimSpace(log) == "" {
 		log = s.guests.Complaint() // not all log drivers support reading
 	}
@@ -88,7 +87,7 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	}
 	var b strings.Builder
 	for line := range strings.Lines(log) {
-		b.WriteString("\n    " + startup.Readable(line))
+		b.WriteString("\n    " + box.Readable(line))
 	}
 	return &fumehood.Error{Class: known.Class, Err: fmt.Errorf("%w; its last lines:%s", known.Err, b.String()), Hint: known.Hint}
 }

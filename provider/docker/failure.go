@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/box"
 )
 
 // seenWithin bounds the inspection of a container whose guest does not answer.
@@ -26,5 +26,5 @@ func (s *service) seen(ctx context.Context, err error, complaint string) error {
 			what += ", under the runtime " + state.Runtime
 		}
 	}
-	return guests.Saying(fmt.Errorf("%w; %s", err, what), complaint)
+	return box.Saying(fmt.Errorf("%w; %s", err, what), complaint)
 }

@@ -8,24 +8,24 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
-	"github.com/fumehood/fumehood/internal/guests"
 )
 
 // host connects to the guests of a service through the Engine.
 type host struct{ *service }
 
 var (
-	_ guests.Host      = host{}
-	_ guests.Relayer   = host{}
-	_ guests.Counter   = host{}
-	_ guests.Empowerer = host{}
+	_ box.GuestHost = host{}
+	_ box.Relayer   = host{}
+	_ box.Counter   = host{}
+	_ box.Empowerer = host{}
 )
 
 // newGuests returns the manager of a service's guests.
-func newGuests(s *service) *guests.Manager {
-	c := guests.Config{
+func newGuests(s *service) *box.Guests {
+	c := box.GuestConfig{
 		Host: host{s}, User: s.info.User, Serves: s.Serves, ID: s.id,
 		Sockets: func() string {
 			if !s.sb.hasSockets() {
@@ -44,11 +44,11 @@ func newGuests(s *service) *guests.Manager {
 			c.Key = sb.key
 		}
 	}
-	return guests.New(c)
+	return box.NewGuests(c)
 }
 
 // Attach connects to the main process.
-func (h host) Attach(ctx context.Context) (guests.Conn, error) {
+func (h host) Attach(ctx context.Context) (box.Conn, error) {
 	d, err := h.sb.p.engine.Attach(ctx, h.id)
 	if err != nil {
 		return nil, err
@@ -57,12 +57,12 @@ func (h host) Attach(ctx context.Context) (guests.Conn, error) {
 }
 
 // Exec starts a guest by an exec of the Engine.
-func (h host) Exec(ctx context.Context, user string) (guests.Exec, error) {
+func (h host) Exec(ctx context.Context, user string) (box.Exec, error) {
 	return h.serve(ctx, user, false)
 }
 
 // Relay starts a relay by an exec of the Engine.
-func (h host) Relay(ctx context.Context, name string) (guests.Exec, error) {
+func (h host) Relay(ctx context.Context, name string) (box.Exec, error) {
 	if err := checkUsers(ctx, h.checkRegular); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (h host) Processes(ctx context.Context) (n, limit uint64, err error) {
 }
 
 // ExecEmpowered starts a guest with all capabilities by an exec of the Engine.
-func (h host) ExecEmpowered(ctx context.Context, user string) (guests.Exec, error) {
+func (h host) ExecEmpowered(ctx context.Context, user string) (box.Exec, error) {
 	keep := "--capabilities=" + strconv.FormatUint(h.containers[0].Bounding, 16)
 	return h.serve(ctx, user, true, keep)
 }
@@ -92,7 +92,7 @@ func (h host) Powerless(err error) error {
 	return h.errPowerless()
 }
 
-func (h host) serve(ctx context.Context, user string, privileged bool, args ...string) (guests.Exec, error) {
+func (h host) serve(ctx context.Context, user string, privileged bool, args ...string) (box.Exec, error) {
 	if err := checkUsers(ctx, h.checkRegular); err != nil {
 		return nil, err
 	}
@@ -126,9 +126,9 @@ func (s *service) checkUnended(ctx context.Context) error {
 }
 
 // State returns the container's state according to the Engine's events.
-func (h host) State(ctx context.Context, within time.Duration, satisfies func(guests.State) bool) guests.State {
-	state := func(s engine.ContainerState) guests.State {
-		return guests.State{Died: s.Died, Over: over(s), Paused: s.Paused, OOMs: s.OOMs, Ends: s.Alones}
+func (h host) State(ctx context.Context, within time.Duration, satisfies func(box.GuestState) bool) box.GuestState {
+	state := func(s engine.ContainerState) box.GuestState {
+		return box.GuestState{Died: s.Died, Over: over(s), Paused: s.Paused, OOMs: s.OOMs, Ends: s.Alones}
 	}
 	if satisfies == nil {
 		return state(h.sb.p.watch.State(h.id))
@@ -140,7 +140,7 @@ func (h host) State(ctx context.Context, within time.Duration, satisfies func(gu
 func over(s engine.ContainerState) bool { return s.Died || !s.Started }
 
 // Death returns how the container died.
-func (h host) Death(ctx context.Context) guests.Death {
+func (h host) Death(ctx context.Context) box.Death {
 	err := h.death(ctx)
-	return guests.Death{Err: err, OutOfMemory: err != nil && h.diedOfMemory()}
+	return box.Death{Err: err, OutOfMemory: err != nil && h.diedOfMemory()}
 }

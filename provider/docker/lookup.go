@@ -8,7 +8,7 @@ import (
 	"path"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/box"
 	wirehost "github.com/fumehood/fumehood/internal/wire/host"
 )
 
@@ -36,7 +36,7 @@ func checkUsers(ctx context.Context, look func(ctx context.Context, file string)
 // the files are fine. It works even if ctx has ended. It asks the Engine only if there is no guest to ask: while a
 // runtime blocks on a pipe, the Engine does not answer requests about its container.
 func (s *service) trapped(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guests.DeathWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DeathWait)
 	defer cancel()
 	look, main := s.checkRegular, s.guests.Main()
 	if main != nil {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
-	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
@@ -25,7 +25,7 @@ func (p *Provider) up(ctx context.Context, sb *sandbox, arch string) error {
 			sb.started = true
 			return nil
 		}
-		var lost guests.Lost
+		var lost box.Lost
 		passing := engine.IsPassing(err) || errors.As(err, &lost)
 		if n == startAttempts || !passing || sb.gone || sb.spec.Compose != nil || ctx.Err() != nil {
 			if n > 1 {

@@ -8,11 +8,9 @@ import (
 	"sync"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
-	"github.com/fumehood/fumehood/internal/forward"
-	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/startup"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -20,16 +18,16 @@ import (
 // the Engine's API.
 type service struct {
 	sb *sandbox
-	*startup.Service
+	*box.Service
 	project    *compose.Project // set when it is started
 	info       fumehood.ServiceInfo
 	containers []engine.State // as created, in the order of Service.Containers
 	id         string         // of the first container; commands run in it
 
-	guests *guests.Manager
+	guests *box.Guests
 	deaths deaths
 
-	forwards *forward.Ports
+	forwards *box.Ports
 
 	owning    sync.Mutex // held while a user is looked up
 	owners    map[string]engine.FileOwner
@@ -48,11 +46,11 @@ var (
 func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
 	first := containers[0]
 	svc := &service{sb: sb, containers: containers, id: first.ID}
-	svc.Service = startup.New(s, starter{svc})
+	svc.Service = box.NewService(s, starter{svc})
 	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
 	svc.guests = newGuests(svc)
 	if sb != nil { // nil if the service is only described
-		svc.forwards = forward.New(svc.guests.Own, sb.p.opts.Logger.With("sandbox", sb.spec.Name, "service", s.Name))
+		svc.forwards = box.NewPorts(svc.guests.Own, sb.p.opts.Logger.With("sandbox", sb.spec.Name, "service", s.Name))
 	}
 	return svc
 }

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
-	"github.com/fumehood/fumehood/internal/guests"
-	"github.com/fumehood/fumehood/internal/startup"
 )
 
 // startTimeout bounds the wait for the Engine's event after a confirmed start, and for a guest's first message.
@@ -19,7 +18,7 @@ const startTimeout = 30 * time.Second
 
 // start starts the created project, and returns when all services are ready.
 func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
-	var all []*startup.Service
+	var all []*box.Service
 	for _, s := range sb.services {
 		s.project = project
 		all = append(all, s.Service)
@@ -28,7 +27,7 @@ func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 	if c := sb.spec.Compose; c != nil {
 		within = c.ReadyTimeout
 	}
-	if err := startup.Start(ctx, all, within, sb.p.opts.Logger.With("sandbox", sb.spec.Name)); err != nil {
+	if err := box.Start(ctx, all, within, sb.p.opts.Logger.With("sandbox", sb.spec.Name)); err != nil {
 		return err
 	}
 	for _, s := range sb.services {
@@ -42,13 +41,13 @@ func (sb *sandbox) start(ctx context.Context, project *compose.Project) error {
 // starter starts a service's containers, and observes them by the Engine's events.
 type starter struct{ *service }
 
-var _ startup.Host = starter{}
+var _ box.StartHost = starter{}
 
 // Containers returns the number of containers.
 func (s starter) Containers() int { return len(s.containers) }
 
 // Check describes the health check of a container.
-func (s starter) Check(n int) *startup.Check { return (*startup.Check)(s.containers[n].Check) }
+func (s starter) Check(n int) *box.Check { return (*box.Check)(s.containers[n].Check) }
 
 // Settle waits until the guest answers that an exec starts.
 func (s starter) Settle(ctx context.Context) error {
@@ -64,7 +63,7 @@ func (s starter) Settle(ctx context.Context) error {
 		if errors.Is(ctx.Err(), context.Canceled) { // the service has died, or the start has ended otherwise
 			return context.Cause(ctx)
 		}
-	case <-time.After(guests.DeathWait):
+	case <-time.After(box.DeathWait):
 	}
 	return s.Failure("start the guest", err)
 }
@@ -72,15 +71,15 @@ func (s starter) Settle(ctx context.Context) error {
 // Ready records that an exit of the service's own program breaks the service from now on.
 func (s starter) Ready(ctx context.Context) { s.guests.Settled(ctx) }
 
-func stateOf(st engine.ContainerState) startup.State {
-	return startup.State{Died: st.Died, Deaths: st.Deaths, Exit: st.Exit, Health: st.Health}
+func stateOf(st engine.ContainerState) box.StartState {
+	return box.StartState{Died: st.Died, Deaths: st.Deaths, Exit: st.Exit, Health: st.Health}
 }
 
 // State returns what the events say about a container.
-func (s starter) State(n int) startup.State { return stateOf(s.sb.p.watch.State(s.containers[n].ID)) }
+func (s starter) State(n int) box.StartState { return stateOf(s.sb.p.watch.State(s.containers[n].ID)) }
 
 // Until waits for events of a container.
-func (s starter) Until(ctx context.Context, n int, wanted func(startup.State) bool) (startup.State, bool) {
+func (s starter) Until(ctx context.Context, n int, wanted func(box.StartState) bool) (box.StartState, bool) {
 	state, ok := s.sb.p.watch.Until(ctx, s.containers[n].ID, func(st engine.ContainerState) bool { return wanted(stateOf(st)) })
 	return stateOf(state), ok
 }
@@ -104,7 +103,7 @@ func (s starter) Evidence(ctx context.Context, n, lines int) (check, log string)
 func endedAtOnce(state engine.ContainerState) error {
 	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process exited immediately with code %d", state.Exit)}
 	if state.Exit == 0 {
-		return guests.Lost{Err: err}
+		return box.Lost{Err: err}
 	}
 	return err
 }
@@ -131,7 +130,7 @@ func (s starter) Launch(ctx context.Context) error {
 			}
 		}
 	}
-	began, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, guests.Slow(s.sb.p.guestWithin))
+	began, cancel := context.WithTimeoutCause(ctx, s.sb.p.guestWithin, box.Slow(s.sb.p.guestWithin))
 	defer cancel()
 	for _, c := range s.containers {
 		state, ok := s.sb.p.watch.Until(began, c.ID, func(s engine.ContainerState) bool { return s.Started || s.Died })

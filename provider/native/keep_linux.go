@@ -19,7 +19,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// A kept sandbox outlives the process that starts it. Its guests are residents (package guests): they listen on sockets
+// A kept sandbox outlives the process that starts it. Its guests are residents (package box): they listen on sockets
 // in the sandbox's folder, and do not end with a connection. The folder's file says what another process needs to know.
 // Only a complete sandbox is marked as kept, so one whose start was interrupted is removed like any other.
 

@@ -59,7 +59,7 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 
 // logReader reads the output of a service's own program.
 type logReader struct {
-	program func(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) // see guests.Manager
+	program func(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) // see box.Guests
 	out     provider.Sink
 	gap     func(s fumehood.Stream, bytes int64)
 	// at is the next byte of each stream. What comes before end was delivered by an earlier reading.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/guest/ring"
-	"github.com/fumehood/fumehood/internal/startup"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -34,14 +34,14 @@ type program struct {
 	running  sync.WaitGroup // its goroutines; Add is called before life ends
 
 	mu      sync.Mutex
-	state   startup.State
+	state   box.StartState
 	again   bool          // the program is started again, or was
 	restart wire.Restart  // when it is started again
 	found   string        // the result of the last health check
 	changed chan struct{} // closed at the next change of state
 }
 
-var _ startup.Host = (*program)(nil)
+var _ box.StartHost = (*program)(nil)
 
 const (
 	// mainOutput is how many bytes of a program's output are kept for errors about the start.
@@ -75,29 +75,29 @@ func (c *program) volumes() []compose.Volume {
 // startMain starts the services' own programs in the order of their dependencies, and waits until all are ready. Without
 // a project there are none.
 func (sb *sandbox) startMain(ctx context.Context, spec fumehood.Spec) error {
-	var all []*startup.Service
+	var all []*box.Service
 	for _, s := range sb.services {
 		if s.main != nil {
-			all = append(all, startup.New(s.main.member.Service, s.main))
+			all = append(all, box.NewService(s.main.member.Service, s.main))
 			defer s.main.checked()
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	return startup.Start(ctx, all, spec.Compose.ReadyTimeout, sb.p.log.With("sandbox", sb.name))
+	return box.Start(ctx, all, spec.Compose.ReadyTimeout, sb.p.log.With("sandbox", sb.name))
 }
 
 // Containers returns 1: the service is not replicated.
 func (c *program) Containers() int { return 1 }
 
 // Check describes the health check.
-func (c *program) Check(int) *startup.Check {
+func (c *program) Check(int) *box.Check {
 	h := c.member.Health
 	if h == nil {
 		return nil
 	}
-	return &startup.Check{StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
+	return &box.Check{StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
 }
 
 // Launch starts the program.
@@ -161,7 +161,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		again := false
 		c.update(func() {
 			again = ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restart.Again(exit.Code)
-			c.state = startup.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
+			c.state = box.StartState{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
 			c.again = again
 		})
 		if !again {
@@ -218,10 +218,10 @@ func (c *program) checkHealth(ctx context.Context) {
 		health := ""
 		switch {
 		case ok:
-			failures, succeeded, health = 0, true, startup.Healthy
+			failures, succeeded, health = 0, true, box.Healthy
 		case !starting:
 			if failures++; failures >= h.Retries {
-				health = startup.Unhealthy
+				health = box.Unhealthy
 			}
 		}
 		c.update(func() {
@@ -272,14 +272,14 @@ func (c *program) Settle(context.Context) error { return nil }
 func (c *program) Ready(context.Context) {}
 
 // State returns what has become of the program.
-func (c *program) State(int) startup.State {
+func (c *program) State(int) box.StartState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
 }
 
 // Until waits until the state is as wanted.
-func (c *program) Until(ctx context.Context, _ int, wanted func(startup.State) bool) (startup.State, bool) {
+func (c *program) Until(ctx context.Context, _ int, wanted func(box.StartState) bool) (box.StartState, bool) {
 	for {
 		c.mu.Lock()
 		now, changed := c.state, c.changed

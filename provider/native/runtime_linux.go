@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/guests"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
@@ -177,7 +177,7 @@ func (s *service) configure(ctx context.Context, p *process, c setup.Config) err
 		defer closeFiles(p.tasks)
 		return p.configure(ctx, c)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, guests.Slow(startWithin))
+	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, box.Slow(startWithin))
 	watched := make(chan struct{})
 	go func() { // a process that a killed runtime has left may keep the connection open
 		defer close(watched)

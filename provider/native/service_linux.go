@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/forward"
-	"github.com/fumehood/fumehood/internal/guests"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/provider"
@@ -45,8 +44,8 @@ type service struct {
 	volumes  []*os.File // mounts for config.Root.Volumes that another service has made, until it is started
 
 	init     *process
-	guests   *guests.Manager
-	forwards *forward.Ports
+	guests   *box.Guests
+	forwards *box.Ports
 	limiter  *memoryLimiter // nil with control groups
 	frozen   atomic.Bool
 	ooms     atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
@@ -96,7 +95,7 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 // manageGuests makes what needs the service's guests.
 func (s *service) manageGuests() {
 	s.guests = newGuests(s)
-	s.forwards = forward.New(s.guests.Own, s.sb.p.log.With("sandbox", s.sb.name, "service", s.info.Name))
+	s.forwards = box.NewPorts(s.guests.Own, s.sb.p.log.With("sandbox", s.sb.name, "service", s.info.Name))
 }
 
 // describe fills in what the service is made of.
@@ -293,7 +292,7 @@ func (s *service) setUp(ctx context.Context) error {
 }
 
 // join starts a guest of another user in the sandbox.
-func (s *service) join(ctx context.Context, user string) (guests.Exec, error) {
+func (s *service) join(ctx context.Context, user string) (box.Exec, error) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -344,7 +343,7 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 
 // ending reports whether the first process has ended, or ends soon.
 func (s *service) ending(ctx context.Context) bool {
-	return (host{s}).State(ctx, guests.DeathWait, func(now guests.State) bool { return now.Over }).Over
+	return (host{s}).State(ctx, box.DeathWait, func(now box.GuestState) bool { return now.Over }).Over
 }
 
 // freeze suspends all processes, or resumes them.

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
-// Manager manages the guests of one service. The main process, if it is a guest, serves the service's own user. For
+// Guests manages the guests of one service. The main process, if it is a guest, serves the service's own user. For
 // each other user the Host starts one more, so that the Host resolves the user, groups and HOME.
-type Manager struct {
-	cfg Config
+type Guests struct {
+	cfg GuestConfig
 
 	sockets atomic.Int64 // number of sockets created
 
@@ -44,9 +44,9 @@ type role struct {
 	keeps bool   // it is the resident for the detached commands of a user other than the service's own
 }
 
-// New returns the Manager of a service.
-func New(c Config) *Manager {
-	return &Manager{cfg: c, key: c.Key, closing: make(chan struct{}), guests: map[role]*guest{}, dead: map[role]*guest{}}
+// New returns the Guests of a service.
+func NewGuests(c GuestConfig) *Guests {
+	return &Guests{cfg: c, key: c.Key, closing: make(chan struct{}), guests: map[role]*guest{}, dead: map[role]*guest{}}
 }
 
 // guest is a guest that was started, or is being started, by the Host.
@@ -72,7 +72,7 @@ func (u *guest) died() wire.Swept {
 }
 
 // Attach connects to the main process, which is not started yet.
-func (m *Manager) Attach(ctx context.Context) error {
+func (m *Guests) Attach(ctx context.Context) error {
 	var err error
 	if m.conn, err = m.cfg.Host.Attach(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (l Lost) Unwrap() error { return l.Err }
 
 // Ready waits until the main process answers. It makes the main process the resident guest if the sandbox has
 // residents, and gives it a socket. Otherwise it moves the connection to a socket.
-func (m *Manager) Ready(ctx context.Context) error {
+func (m *Guests) Ready(ctx context.Context) error {
 	if err := m.main.Ready(ctx); err != nil {
 		return m.early(ctx, err)
 	}
@@ -115,16 +115,16 @@ func (m *Manager) Ready(ctx context.Context) error {
 
 // Settled must be called when the service is ready. If the service's own program exits after that, it has broken the
 // service.
-func (m *Manager) Settled(ctx context.Context) { m.ends = m.now(ctx).Ends }
+func (m *Guests) Settled(ctx context.Context) { m.ends = m.now(ctx).Ends }
 
 // HasEnded reports whether the service's own program has exited by itself since the service was ready.
-func (m *Manager) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > m.ends }
+func (m *Guests) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > m.ends }
 
 // now returns the current state of the service.
-func (m *Manager) now(ctx context.Context) State { return m.cfg.Host.State(ctx, 0, nil) }
+func (m *Guests) now(ctx context.Context) GuestState { return m.cfg.Host.State(ctx, 0, nil) }
 
 // Main returns the main process; nil if it is not a guest, or not connected now.
-func (m *Manager) Main() *host.Guest {
+func (m *Guests) Main() *host.Guest {
 	if m.main == nil || !m.main.Lost() {
 		return m.main
 	}
@@ -150,11 +150,11 @@ func Slow(within time.Duration) error {
 	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest does not answer after %v, which is the limit", within)}
 }
 
-// errClosed is the cause of canceling the start of a guest.
-var errClosed error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
+// errGuestsClosed is the cause of canceling the start of a guest.
+var errGuestsClosed error = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is closed")}
 
 // early explains an error of the main process during its start.
-func (m *Manager) early(ctx context.Context, err error) error {
+func (m *Guests) early(ctx context.Context, err error) error {
 	lost := m.main.Lost()
 	if err = m.explainLost(ctx, err); lost {
 		return Lost{err}
@@ -183,7 +183,7 @@ func Saying(err error, complaint string) error {
 }
 
 // Explain returns the service's death instead of an error that the death caused.
-func (m *Manager) Explain(ctx context.Context, err error) error {
+func (m *Guests) Explain(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) || ctx.Err() != nil {
 		return err
 	}
@@ -194,13 +194,13 @@ func (m *Manager) Explain(ctx context.Context, err error) error {
 }
 
 // explainLost adds to an error of a lost guest what the Host knows and what the guest wrote.
-func (m *Manager) explainLost(ctx context.Context, err error) error {
+func (m *Guests) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, fumehood.ErrUnavailable) {
 		return err
 	}
 	lost := m.main != nil && m.Main() == nil
 	if lost {
-		m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
+		m.cfg.Host.State(ctx, DeathWait, func(s GuestState) bool { return s.Over })
 		<-m.main.Done() // it exits soon after that
 	}
 	if death := m.cfg.Host.Death(ctx); death.Err != nil {
@@ -213,7 +213,7 @@ func (m *Manager) explainLost(ctx context.Context, err error) error {
 }
 
 // Complaint returns the end of what the main process, if it is a guest, wrote to standard error.
-func (m *Manager) Complaint() string {
+func (m *Guests) Complaint() string {
 	if m.conn == nil {
 		return ""
 	}
@@ -221,10 +221,10 @@ func (m *Manager) Complaint() string {
 }
 
 // Own returns the guest of the service's own user. It starts the guest if necessary.
-func (m *Manager) Own(ctx context.Context) (*host.Guest, error) { return m.Of(ctx, "") }
+func (m *Guests) Own(ctx context.Context) (*host.Guest, error) { return m.Of(ctx, "") }
 
 // Of returns the guest of a user. It starts the guest if necessary.
-func (m *Manager) Of(ctx context.Context, user string) (*host.Guest, error) {
+func (m *Guests) Of(ctx context.Context, user string) (*host.Guest, error) {
 	u, err := m.of(ctx, user)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (m *Manager) Of(ctx context.Context, user string) (*host.Guest, error) {
 	return u.Guest, nil
 }
 
-func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
+func (m *Guests) of(ctx context.Context, user string) (*guest, error) {
 	if user == m.cfg.User {
 		user = ""
 	}
@@ -247,7 +247,7 @@ func (m *Manager) of(ctx context.Context, user string) (*guest, error) {
 
 // at returns the guest of a role. If no guest exists, it starts one, unless find is set: then it returns errNobody. The
 // failure of a start that began before the call is not its error.
-func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
+func (m *Guests) at(ctx context.Context, r role, find bool) (*guest, error) {
 	m.mu.Lock()
 	before := m.starts
 	m.mu.Unlock()
@@ -275,11 +275,11 @@ func (m *Manager) at(ctx context.Context, r role, find bool) (*guest, error) {
 }
 
 // join returns the guest of a role, and begins to start it if necessary; see at.
-func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
+func (m *Guests) join(ctx context.Context, r role, find bool) (*guest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return nil, errClosed
+		return nil, errGuestsClosed
 	}
 	if u := m.guests[r]; u != nil {
 		return u, nil
@@ -304,7 +304,7 @@ func (m *Manager) join(ctx context.Context, r role, find bool) (*guest, error) {
 }
 
 // forget makes the next command of the role start a guest other than u, which has died or could not be started.
-func (m *Manager) forget(r role, u *guest) {
+func (m *Guests) forget(r role, u *guest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.guests[r] != u {
@@ -317,14 +317,14 @@ func (m *Manager) forget(r role, u *guest) {
 }
 
 // IsClosed reports whether Close was called.
-func (m *Manager) IsClosed() bool {
+func (m *Guests) IsClosed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.closed
 }
 
 // Close closes the connections. The guests then kill the processes that they started. Residents do not.
-func (m *Manager) Close() {
+func (m *Guests) Close() {
 	m.mu.Lock()
 	if !m.closed {
 		close(m.closing)
@@ -334,7 +334,7 @@ func (m *Manager) Close() {
 	m.guests = nil
 	m.mu.Unlock()
 	for _, u := range started {
-		u.giveUp(errClosed)
+		u.giveUp(errGuestsClosed)
 		<-u.started
 		if u.Guest != nil {
 			u.Close()

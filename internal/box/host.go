@@ -1,8 +1,4 @@
-// Package guests manages the guests in a service of a sandbox. These are the main process, if it is a guest, and one
-// more for each other user. The package starts guests, replaces those that die, and finds those that outlive this
-// process. When a guest is lost, it determines from evidence whether code in the sandbox caused it. The Host connects
-// it to processes of the service.
-package guests
+package box
 
 import (
 	"context"
@@ -15,7 +11,7 @@ import (
 )
 
 // Host gives access to a service. Providers implement it.
-type Host interface {
+type GuestHost interface {
 	// Attach connects to the main process, which is not started yet.
 	Attach(ctx context.Context) (Conn, error)
 	// Exec starts a guest as a user. The user has the form that the provider resolves: "name" or "id", optionally with
@@ -23,7 +19,7 @@ type Host interface {
 	Exec(ctx context.Context, user string) (Exec, error)
 	// State returns what has happened to the service. It waits up to within until the state satisfies the condition; a
 	// nil condition does not wait. It works even if ctx is canceled.
-	State(ctx context.Context, within time.Duration, satisfies func(State) bool) State
+	State(ctx context.Context, within time.Duration, satisfies func(GuestState) bool) GuestState
 	// Death returns why the service is unavailable; zero if it is alive or the reason is unknown.
 	Death(ctx context.Context) Death
 }
@@ -68,8 +64,8 @@ type Exec interface {
 	Stopped(ctx context.Context) (bool, error)
 }
 
-// State is the state of a service.
-type State struct {
+// GuestState is the state of a service.
+type GuestState struct {
 	Died   bool // and was not restarted
 	Over   bool // has died, or is not known to have been started
 	Paused bool // all processes are suspended until it resumes
@@ -83,9 +79,9 @@ type Death struct {
 	OutOfMemory bool  // the out-of-memory killer killed it
 }
 
-// Config configures a Manager.
-type Config struct {
-	Host Host
+// GuestConfig configures a Guests.
+type GuestConfig struct {
+	Host GuestHost
 	// Sandbox is the name of the service's sandbox, for messages.
 	Sandbox string
 	// User is the service's own user; empty means root.

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ import (
 // residence returns the socket name of a user's resident guest, and the secret that the guest and its hosts prove to
 // know. An empty user is the service's own. Containers may share a network and with it the socket names, so the name is
 // not predictable without the key. Each guest has its own secret, because a relay may be led to another guest's socket.
-func (m *Manager) residence(user string) (name string, secret []byte) {
+func (m *Guests) residence(user string) (name string, secret []byte) {
 	what := " " + m.cfg.ID
 	if user != "" {
 		what += " " + user
@@ -41,7 +41,7 @@ func (m *Manager) residence(user string) (name string, secret []byte) {
 }
 
 // reside makes a guest that this process has started the resident.
-func (m *Manager) reside(ctx context.Context, g *host.Guest) error {
+func (m *Guests) reside(ctx context.Context, g *host.Guest) error {
 	name, secret := m.residence("")
 	if err := g.Reside(ctx, name, secret, 0); err != nil {
 		return m.explainLost(ctx, err)
@@ -58,7 +58,7 @@ const meetings = 3
 
 // meet connects to a user's resident guest. If no guest exists and it is not the main process, meet starts one. The new
 // guest kills the processes left by a dead one; zero if none is known.
-func (m *Manager) meet(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
+func (m *Guests) meet(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
 	for range meetings {
 		g, err := m.find(ctx, user)
 		if !errors.Is(err, errNobody) {
@@ -82,12 +82,12 @@ func (m *Manager) meet(ctx context.Context, user string, dead wire.Swept) (*gues
 }
 
 // find connects to a user's resident guest. It returns errNobody if no guest exists.
-func (m *Manager) find(ctx context.Context, user string) (*guest, error) {
+func (m *Guests) find(ctx context.Context, user string) (*guest, error) {
 	relayer, ok := m.cfg.Host.(Relayer)
 	if !ok {
 		g, err := m.listening(ctx, user)
 		if errors.Is(err, errNobody) && m.cfg.Serves && user == "" { // the main process has ended, or is about to
-			m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over })
+			m.cfg.Host.State(ctx, DeathWait, func(s GuestState) bool { return s.Over })
 		}
 		return g, err
 	}
@@ -102,7 +102,7 @@ func (m *Manager) find(ctx context.Context, user string) (*guest, error) {
 }
 
 // greet makes sure that a resident guest answers.
-func (m *Manager) greet(ctx context.Context, met *host.Guest) (*guest, error) {
+func (m *Guests) greet(ctx context.Context, met *host.Guest) (*guest, error) {
 	err := met.Ready(ctx)
 	var swept wire.Swept
 	if err == nil {
@@ -116,7 +116,7 @@ func (m *Manager) greet(ctx context.Context, met *host.Guest) (*guest, error) {
 }
 
 // relayed connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
-func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*guest, error) {
+func (m *Guests) relayed(ctx context.Context, relayer Relayer, user string) (*guest, error) {
 	name, secret := m.residence(user)
 	rw, err := relayer.Relay(ctx, name)
 	if err != nil {
@@ -147,7 +147,7 @@ func (m *Manager) relayed(ctx context.Context, relayer Relayer, user string) (*g
 }
 
 // settle starts a guest and makes it the user's resident; see meet.
-func (m *Manager) settle(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
+func (m *Guests) settle(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
 	c := m.begin(ctx, nil)
 	var err error
 	if c.guest, err = m.launch(ctx, cmp.Or(user, m.cfg.User), dead); err != nil {
@@ -164,7 +164,7 @@ func (m *Manager) settle(ctx context.Context, user string, dead wire.Swept) (*gu
 }
 
 // keeper returns the guest that keeps detached commands.
-func (m *Manager) keeper(ctx context.Context) (*host.Guest, error) {
+func (m *Guests) keeper(ctx context.Context) (*host.Guest, error) {
 	if m.cfg.Key == nil {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrUnsupported, Err: errors.New("only guests of kept sandboxes keep detached commands"),
@@ -175,7 +175,7 @@ func (m *Manager) keeper(ctx context.Context) (*host.Guest, error) {
 }
 
 // detach starts a command that outlives this process.
-func (m *Manager) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
+func (m *Guests) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	m.cfg.Ran.Store(true)
 	d := detached{}
 	d.alone, d.depart = m.attend()
@@ -208,7 +208,7 @@ func (d detached) Wait(ctx context.Context) (provider.Exit, error) {
 }
 
 // Detached lists the service's detached commands.
-func (m *Manager) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
+func (m *Guests) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (m *Manager) Detached(ctx context.Context) ([]provider.DetachedInfo, error)
 }
 
 // Join attaches to a detached command.
-func (m *Manager) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
+func (m *Guests) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err

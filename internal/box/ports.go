@@ -1,6 +1,4 @@
-// Package forward passes connections and datagrams that arrive at ports of this machine on to ports of a sandbox. A guest
-// connects to them from inside the sandbox, which needs no network for that.
-package forward
+package box
 
 import (
 	"cmp"
@@ -40,9 +38,9 @@ const (
 	dialTimeout = 30 * time.Second
 )
 
-// New returns the ports of a service, none at first. It asks for a guest of the service for each connection, and logs
+// NewPorts returns the ports of a service, none at first. It asks for a guest of the service for each connection, and logs
 // at level debug what could not be forwarded.
-func New(guest func(context.Context) (*host.Guest, error), log *slog.Logger) *Ports {
+func NewPorts(guest func(context.Context) (*host.Guest, error), log *slog.Logger) *Ports {
 	return &Ports{guest: guest, log: log}
 }
 

@@ -1,4 +1,4 @@
-package startup
+package box
 
 import (
 	"context"
@@ -49,16 +49,16 @@ func (s *Service) settles(ctx context.Context) error {
 	return nil
 }
 
-func hasCompleted(st State) bool { return st.Died && st.Exit == 0 }
+func hasCompleted(st StartState) bool { return st.Died && st.Exit == 0 }
 
 // isHealthy reports whether a container is healthy. A container that has completed counts as healthy.
-func isHealthy(st State) bool { return st.Health == Healthy || hasCompleted(st) }
+func isHealthy(st StartState) bool { return st.Health == Healthy || hasCompleted(st) }
 
 // commanded reports whether commands run in the service by default, so that it must keep running.
 func (s *Service) commanded() bool { return s == s.of.services[0] }
 
 // await waits until the state of a container is as wanted. It does not detect failures: guard does, and cancels ctx.
-func (s *Service) await(ctx context.Context, n int, op string, usual time.Duration, wanted func(State) bool) error {
+func (s *Service) await(ctx context.Context, n int, op string, usual time.Duration, wanted func(StartState) bool) error {
 	deadline, limit := s.limit(usual)
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -98,7 +98,7 @@ func (s *Service) timed(ctx context.Context, op, late string, step func(context.
 // any code and is not restarted. guard returns nil if guarding ends first; guarding is derived from ctx.
 func (s *Service) guard(ctx, guarding context.Context, n int) error {
 	for deaths := 0; ; {
-		state, ok := s.host.Until(guarding, n, func(st State) bool { return st.Deaths > deaths || st.Health == Unhealthy })
+		state, ok := s.host.Until(guarding, n, func(st StartState) bool { return st.Deaths > deaths || st.Health == Unhealthy })
 		if !ok || ctx.Err() != nil {
 			return nil
 		}
@@ -119,7 +119,7 @@ func (s *Service) guard(ctx, guarding context.Context, n int) error {
 }
 
 // phase returns what the start is waiting for with a container.
-func (s *Service) phase(n int, now State) string {
+func (s *Service) phase(n int, now StartState) string {
 	switch {
 	case s.host.Check(n) != nil && now.Health != Healthy:
 		return "wait until healthy"

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // connection. If any of this fails, the first connection stays in use.
 
 // move makes a guest connect to a socket.
-func (m *Manager) move(ctx context.Context, g *host.Guest) error {
+func (m *Guests) move(ctx context.Context, g *host.Guest) error {
 	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil
@@ -37,7 +37,7 @@ func (m *Manager) move(ctx context.Context, g *host.Guest) error {
 
 // publish lets later processes on this machine connect to a user's resident guest without the Host. They find its
 // socket in the same folder, so long as the guest lives.
-func (m *Manager) publish(ctx context.Context, g *host.Guest, user string) error {
+func (m *Guests) publish(ctx context.Context, g *host.Guest, user string) error {
 	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil
@@ -62,7 +62,7 @@ func (m *Manager) publish(ctx context.Context, g *host.Guest, user string) error
 const directWithin = 2 * time.Second
 
 // direct connects to a user's resident guest by its published socket. It returns errNobody if no guest listens there.
-func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
+func (m *Guests) direct(ctx context.Context, user string) (*guest, error) {
 	folder := m.cfg.Sockets()
 	if folder == "" {
 		return nil, errNobody
@@ -93,7 +93,7 @@ func (m *Manager) direct(ctx context.Context, user string) (*guest, error) {
 
 // listening is direct for a Host without relays. The process that makes a socket rejects connections until the guest has
 // taken it. So does a guest that has too many which have not proved themselves. Both last a few milliseconds.
-func (m *Manager) listening(ctx context.Context, user string) (*guest, error) {
+func (m *Guests) listening(ctx context.Context, user string) (*guest, error) {
 	for rejected := time.Now(); ; {
 		g, err := m.direct(ctx, user)
 		if !errors.Is(err, io.EOF) || time.Since(rejected) > directWithin {

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"encoding/json"
@@ -79,8 +79,8 @@ func (l *lister) answer(t *testing.T, s *wire.Stream, r wire.Request) {
 }
 
 // The guest of another user may be gone when its listed command is looked for.
-func TestManager_joinGone(t *testing.T) {
-	m := New(Config{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Host: &fakeHost{}})
+func TestGuests_joinGone(t *testing.T) {
+	m := NewGuests(GuestConfig{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Host: &fakeHost{}})
 	m.main = (&lister{}).guest(t)
 	started := make(chan struct{})
 	close(started)
@@ -91,7 +91,7 @@ func TestManager_joinGone(t *testing.T) {
 	}
 }
 
-func TestManager_ofOthers(t *testing.T) {
+func TestGuests_ofOthers(t *testing.T) {
 	command := func(id int) wire.Detached { return wire.Detached{ID: id, Args: [][]byte{[]byte("x")}} }
 	reserved := func(id int, user string, age time.Duration) wire.Detached {
 		return wire.Detached{ID: id, User: []byte(user), AgeUS: age.Microseconds()}
@@ -102,7 +102,7 @@ func TestManager_ofOthers(t *testing.T) {
 	}}
 	ofA := &lister{list: []wire.Detached{command(1), command(2), command(3), reserved(5, "b", 0), command(8)}}
 	ofB := &lister{list: []wire.Detached{command(6)}}
-	m := New(Config{Log: slog.New(slog.DiscardHandler)})
+	m := NewGuests(GuestConfig{Log: slog.New(slog.DiscardHandler)})
 	started := make(chan struct{})
 	close(started)
 	m.guests = map[role]*guest{{"a", true}: {Guest: ofA.guest(t), started: started}, {"b", true}: {Guest: ofB.guest(t), started: started}}

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // the sandbox caused it.
 type Command struct {
 	provider.ProcessBackend
-	m     *Manager
+	m     *Guests
 	guest *guest      // runs it; nil if the Host does
 	user  string      // as given in the command
 	ooms  int         // out-of-memory kills before the command
@@ -26,13 +26,13 @@ type Command struct {
 	count *wire.Swept // counters before the command, if the Host runs it and they are known
 
 	alone  func() bool  // no other command of this process has run in the service since; nil for a health check
-	depart func()       // ends what Manager.attend began
+	depart func()       // ends what Guests.attend began
 	killed *atomic.Bool // Kill was called
 	rest   func() bool  // left, at most once; nil if the Host runs the command
 }
 
 // Begin returns a Command that the Host is about to start itself. The Host calls Abandon if that fails.
-func (m *Manager) Begin(ctx context.Context) Command {
+func (m *Guests) Begin(ctx context.Context) Command {
 	c := m.begin(ctx, nil)
 	c.alone, c.depart = m.attend()
 	c.count = m.counters(ctx)
@@ -43,7 +43,7 @@ func (m *Manager) Begin(ctx context.Context) Command {
 func (c Command) Abandon() { c.depart() }
 
 // counters returns the counters of the control group, and describes the limit on processes; nil if no guest can report them.
-func (m *Manager) counters(ctx context.Context) *wire.Swept {
+func (m *Guests) counters(ctx context.Context) *wire.Swept {
 	main := m.Main()
 	if main == nil {
 		return nil
@@ -59,7 +59,7 @@ func (m *Manager) counters(ctx context.Context) *wire.Swept {
 
 // usedUp returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
 // It returns nil if that was not the reason.
-func (m *Manager) usedUp(ctx context.Context, before *wire.Swept) error {
+func (m *Guests) usedUp(ctx context.Context, before *wire.Swept) error {
 	now := m.counters(ctx)
 	if before == nil || now == nil || now.PIDsLimits <= before.PIDsLimits {
 		return nil
@@ -67,7 +67,7 @@ func (m *Manager) usedUp(ctx context.Context, before *wire.Swept) error {
 	return &fumehood.Error{Class: fumehood.ErrLimit, Err: &provider.ProcessLimit{Text: now.ProcessLimit}, Hint: provider.ProcessLimitHint}
 }
 
-func (m *Manager) begin(ctx context.Context, by *guest) Command {
+func (m *Guests) begin(ctx context.Context, by *guest) Command {
 	c := Command{m: m, guest: by, killed: new(atomic.Bool)}
 	if by == nil || by.exec != nil || m.cfg.CountsOOMs || !m.cfg.Serves { // otherwise nothing compares them
 		now := m.now(ctx)
@@ -77,7 +77,7 @@ func (m *Manager) begin(ctx context.Context, by *guest) Command {
 }
 
 // Start runs cmd through the guest of its user.
-func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
+func (m *Guests) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
 	if cmd.Detach && m.cfg.Key != nil {
 		return m.detach(ctx, cmd, out)
 	}
@@ -92,7 +92,7 @@ func (m *Manager) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 }
 
 // Check runs a health check, which does not count as a command.
-func (m *Manager) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
+func (m *Guests) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	p, err := m.exec(ctx, cmd, func(u *guest) (*host.Process, error) { return u.Check(ctx, cmd, out) })
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (m *Manager) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink
 }
 
 // exec runs cmd by start, through the guest of its user.
-func (m *Manager) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*host.Process, error)) (*Command, error) {
+func (m *Guests) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*host.Process, error)) (*Command, error) {
 	var c Command
 	reached, err := m.reach(ctx, cmd.User, func(u *guest) error {
 		m.cfg.Ran.Store(true)
@@ -178,7 +178,7 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		return exit, nil
 	}
 	frozen := c.guest != nil && !c.guest.Lost() // it did not answer, and does not until the service resumes
-	now := c.m.cfg.Host.State(ctx, DeathWait, func(s State) bool { return s.Over || s.Ends > c.ends || frozen && s.Paused })
+	now := c.m.cfg.Host.State(ctx, DeathWait, func(s GuestState) bool { return s.Over || s.Ends > c.ends || frozen && s.Paused })
 	switch death := c.m.cfg.Host.Death(ctx); {
 	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
 		return outOfMemory(exit), nil
@@ -268,7 +268,7 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 			return "", false
 		}
 	}
-	struck := func(s State) bool { return s.OOMs > c.ooms }
+	struck := func(s GuestState) bool { return s.OOMs > c.ooms }
 	switch {
 	case code == 0, code == 1: // these codes mean that its connection ended
 		return "", false

@@ -1,6 +1,4 @@
-// Package startup starts the services of a Compose project in the order of their dependencies, and waits until they are
-// ready. It is the same for each provider. A Host starts the containers of a service and observes them.
-package startup
+package box
 
 import (
 	"context"
@@ -16,7 +14,7 @@ import (
 
 // Host starts and observes the containers of a service, which are numbered from 0. A provider without an Engine has one
 // for each service: its main program. The methods are called concurrently.
-type Host interface {
+type StartHost interface {
 	// Containers returns the number of containers, at least 1.
 	Containers() int
 	// Check describes the health check of a container; nil without one.
@@ -29,17 +27,17 @@ type Host interface {
 	// Ready is called once when the service is ready.
 	Ready(ctx context.Context)
 	// State returns what has become of a container.
-	State(n int) State
+	State(n int) StartState
 	// Until waits until the state of a container is as wanted. It returns false if ctx ends first.
-	Until(ctx context.Context, n int, wanted func(State) bool) (State, bool)
+	Until(ctx context.Context, n int, wanted func(StartState) bool) (StartState, bool)
 	// Restarts reports whether a container that died is started again, or was.
 	Restarts(ctx context.Context, n int) bool
 	// Evidence returns the output of a container's last health check and the last lines of its log. Both may be empty.
 	Evidence(ctx context.Context, n, lines int) (check, log string)
 }
 
-// State is the state of a container.
-type State struct {
+// StartState is the state of a container.
+type StartState struct {
 	Died   bool
 	Deaths int    // the number of deaths
 	Exit   int    // the last exit code, if there was one
@@ -75,7 +73,7 @@ func (c Check) Limit(most time.Duration) time.Duration {
 // Service is the start of one service.
 type Service struct {
 	compose.Service
-	host Host
+	host StartHost
 	of   *start
 
 	launched  chan struct{} // its containers are started, and its dependencies are ready
@@ -91,8 +89,8 @@ type Service struct {
 	err  error
 }
 
-// New returns a service that Start starts.
-func New(s compose.Service, host Host) *Service {
+// NewService returns a service that Start starts.
+func NewService(s compose.Service, host StartHost) *Service {
 	return &Service{
 		Service: s, host: host,
 		launched: make(chan struct{}), ready: make(chan struct{}), completed: make(chan struct{}), failed: make(chan struct{}),

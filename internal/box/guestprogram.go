@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -11,24 +11,24 @@ import (
 
 // Launch starts the service's own program as a detached command of its resident guest. It continues the output of the
 // program before it, which must have ended.
-func (m *Manager) Launch(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
+func (m *Guests) Launch(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	m.cfg.Ran.Store(true)
 	return m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, wire.ProgramID, out) })
 }
 
 // Restart makes the guest start the program of Launch again as r says. Afterwards Launch fails.
-func (m *Manager) Restart(ctx context.Context, r wire.Restart) error {
+func (m *Guests) Restart(ctx context.Context, r wire.Restart) error {
 	_, err := m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return nil, g.Restart(ctx, r) })
 	return err
 }
 
 // Program watches the program of Launch; see host.Guest.Program.
-func (m *Manager) Program(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) {
+func (m *Guests) Program(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) {
 	return m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Program(ctx, follow, out) })
 }
 
 // kept calls do with the guest that keeps detached commands.
-func (m *Manager) kept(ctx context.Context, do func(g *host.Guest) (*host.Detached, error)) (provider.DetachedBackend, error) {
+func (m *Guests) kept(ctx context.Context, do func(g *host.Guest) (*host.Detached, error)) (provider.DetachedBackend, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err

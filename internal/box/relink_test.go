@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (f *failing) Exec(ctx context.Context, user string) (Exec, error) {
 }
 
 // What a start met before a call is not the call's error: the daemon may be back since.
-func TestManager_at_earlierAttempt(t *testing.T) {
+func TestGuests_at_earlierAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &failing{fakeHost: &fakeHost{}, fails: 1}
@@ -71,8 +71,8 @@ func (u *unreachable) count() (n int, longest time.Duration) {
 	return len(u.attempts), longest
 }
 
-// cut returns a Manager whose connection to the main process was cut.
-func cut(t *testing.T) (*Manager, *unreachable) {
+// cut returns a Guests whose connection to the main process was cut.
+func cut(t *testing.T) (*Guests, *unreachable) {
 	t.Helper()
 	h := &unreachable{fakeHost: &fakeHost{}}
 	m := managed(t, h.fakeHost)
@@ -88,7 +88,7 @@ func cut(t *testing.T) (*Manager, *unreachable) {
 	return m, h
 }
 
-func TestManager_relink(t *testing.T) {
+func TestGuests_relink(t *testing.T) {
 	t.Parallel()
 	t.Run("in the background", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestManager_relink(t *testing.T) {
 			m, _ := cut(t)
 			began := time.Now()
 			time.AfterFunc(time.Second, m.Close)
-			if _, err := m.Own(t.Context()); !errors.Is(err, errClosed) || time.Since(began) != time.Second {
+			if _, err := m.Own(t.Context()); !errors.Is(err, errGuestsClosed) || time.Since(began) != time.Second {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 			m.Close()

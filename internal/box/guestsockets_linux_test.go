@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -58,13 +58,13 @@ func TestDial_fullBacklog(t *testing.T) {
 }
 
 // noRelay is a Host without relays.
-type noRelay struct{ Host }
+type noRelay struct{ GuestHost }
 
 // Without relays, no guest exists if no process listens at its socket.
-func TestManager_find_noRelay(t *testing.T) {
+func TestGuests_find_noRelay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	m := New(Config{
+	m := NewGuests(GuestConfig{
 		Host: noRelay{&fakeHost{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
 	})
 	if _, err := m.find(t.Context(), "user"); !errors.Is(err, errNobody) {
@@ -84,10 +84,10 @@ func TestManager_find_noRelay(t *testing.T) {
 }
 
 // The process that makes a socket rejects connections until the guest has taken it.
-func TestManager_find_rejected(t *testing.T) {
+func TestGuests_find_rejected(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	m := New(Config{
+	m := NewGuests(GuestConfig{
 		Host: noRelay{&fakeHost{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
 	})
 	name, secret := m.residence("user")

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (d *detachedAs) Forget(ctx context.Context) error {
 }
 
 // detachAs starts a command of another user that outlives this process.
-func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.DetachedBackend, error) {
+func (m *Guests) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.DetachedBackend, error) {
 	own, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (m *Manager) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.S
 
 // ofOthers replaces the reserved numbers in a list of the own user's guest by the commands of other users. If a guest
 // does not answer, only its own commands are missing from the list.
-func (m *Manager) ofOthers(ctx context.Context, own *host.Guest, list []provider.DetachedInfo) ([]provider.DetachedInfo, error) {
+func (m *Guests) ofOthers(ctx context.Context, own *host.Guest, list []provider.DetachedInfo) ([]provider.DetachedInfo, error) {
 	there := map[string]map[int]provider.DetachedInfo{} // by user, and number
 	var all []provider.DetachedInfo
 	for _, info := range list {
@@ -100,7 +100,7 @@ func (m *Manager) ofOthers(ctx context.Context, own *host.Guest, list []provider
 }
 
 // keptBy returns the detached commands of another user's guest, by number. The result is nil only with an error.
-func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
+func (m *Guests) keptBy(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
 	kept := map[int]provider.DetachedInfo{}
 	theirs, err := m.at(ctx, role{user, true}, true)
 	if errors.Is(err, errNobody) {
@@ -122,7 +122,7 @@ func (m *Manager) keptBy(ctx context.Context, user string) (map[int]provider.Det
 }
 
 // joinAs attaches to a detached command of another user.
-func (m *Manager) joinAs(ctx context.Context, own *host.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
+func (m *Guests) joinAs(ctx context.Context, own *host.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
 	theirs, err := m.at(ctx, role{info.User, true}, true)
 	if err != nil {
 		return nil, err

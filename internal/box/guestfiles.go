@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 var _ provider.FileBackend = files{}
 
 // Files returns access to files through the guest of a user. The guest is started on first use.
-func (m *Manager) Files(user string) provider.FileBackend { return files{m, user} }
+func (m *Guests) Files(user string) provider.FileBackend { return files{m, user} }
 
 type files struct {
-	m    *Manager
+	m    *Guests
 	user string
 }
 

@@ -1,7 +1,7 @@
-package guests
+package box
 
 // tally counts the commands that this process runs in the service, by all of its guests and by the Host, so that each
-// can find out whether others ran meanwhile. Manager.mu protects it.
+// can find out whether others ran meanwhile. Guests.mu protects it.
 type tally struct {
 	running int
 	begun   int
@@ -9,7 +9,7 @@ type tally struct {
 
 // attend counts a command as running until depart is called. alone reports whether no other has run since attend. Beside a main
 // process that is the service's own program, no command is alone.
-func (m *Manager) attend() (alone func() bool, depart func()) {
+func (m *Guests) attend() (alone func() bool, depart func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := &m.commands

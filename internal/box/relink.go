@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"context"
@@ -34,7 +34,7 @@ const (
 const CutReason = "the connection to the daemon was cut"
 
 // linger makes the main process outlive its connection for some time if this process can connect to it again.
-func (m *Manager) linger(ctx context.Context) error {
+func (m *Guests) linger(ctx context.Context) error {
 	if _, ok := m.cfg.Host.(Relayer); !ok {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (m *Manager) linger(ctx context.Context) error {
 }
 
 // hold stays connected to the main process until Close. It gives up if connecting fails for too long, or for good.
-func (m *Manager) hold(ctx context.Context) {
+func (m *Guests) hold(ctx context.Context) {
 	for g := m.main; ; {
 		select {
 		case <-g.Done():
@@ -76,7 +76,7 @@ func (m *Manager) hold(ctx context.Context) {
 }
 
 // relink connects to the main process again. It tries until within has passed, unless it fails for good.
-func (m *Manager) relink(ctx context.Context, within time.Duration) (*guest, error) {
+func (m *Guests) relink(ctx context.Context, within time.Duration) (*guest, error) {
 	trying, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	last := Slow(within)
@@ -94,7 +94,7 @@ func (m *Manager) relink(ctx context.Context, within time.Duration) (*guest, err
 		select {
 		case <-time.After(pause):
 		case <-m.closing:
-			return nil, errClosed
+			return nil, errGuestsClosed
 		case <-trying.Done():
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -115,7 +115,7 @@ const (
 )
 
 // crowded returns the error of the sandbox's limit on processes if that is why a relay did not start, otherwise err.
-func (m *Manager) crowded(ctx context.Context, err error) error {
+func (m *Guests) crowded(ctx context.Context, err error) error {
 	c, ok := m.cfg.Host.(Counter)
 	if !ok || errors.Is(err, fumehood.ErrUnavailable) && ctx.Err() != nil {
 		return err
@@ -131,9 +131,9 @@ func (m *Manager) crowded(ctx context.Context, err error) error {
 }
 
 // lasting returns why connecting again cannot succeed after err; nil if it may.
-func (m *Manager) lasting(ctx context.Context, err error) error {
+func (m *Guests) lasting(ctx context.Context, err error) error {
 	passing := errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable)
-	if !passing || errors.Is(err, fumehood.ErrBroken) || errors.Is(err, errClosed) {
+	if !passing || errors.Is(err, fumehood.ErrBroken) || errors.Is(err, errGuestsClosed) {
 		return err
 	}
 	if errors.Is(err, fumehood.ErrUnavailable) { // the daemon answers, perhaps
@@ -152,7 +152,7 @@ const reaches = 3
 
 // reach calls do with the guest of a user. If the guest has not received the request because its connection was cut
 // before, reach calls do again with the next guest. reached reports whether the error is from do.
-func (m *Manager) reach(ctx context.Context, user string, do func(u *guest) error) (reached bool, err error) {
+func (m *Guests) reach(ctx context.Context, user string, do func(u *guest) error) (reached bool, err error) {
 	for n := 1; ; n++ {
 		u, err := m.of(ctx, user)
 		if err != nil {
@@ -165,13 +165,13 @@ func (m *Manager) reach(ctx context.Context, user string, do func(u *guest) erro
 }
 
 // isCut reports whether the guest is lost because its connection through the daemon was cut, or because it ended itself.
-func (m *Manager) isCut(u *guest) bool {
+func (m *Guests) isCut(u *guest) bool {
 	_, ok := m.cfg.Host.(Relayer)
 	return ok && u != nil && !u.near && u.Cut()
 }
 
 // survives reports whether the guest, whose connection was cut, still runs: this process is connected to it again.
-func (m *Manager) survives(ctx context.Context, u *guest) bool {
+func (m *Guests) survives(ctx context.Context, u *guest) bool {
 	if m.main == nil || m.key == nil || u.exec != nil && !u.relayed {
 		return false
 	}

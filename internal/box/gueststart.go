@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 // start starts a guest through the Host. It first kills the processes that the commands of a dead guest left. The main
 // process does so because otherwise the new guest may fail to start. The new guest does so too, because the main
 // process may not have permission.
-func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
+func (m *Guests) start(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
 	defer func() {
@@ -61,7 +61,7 @@ func (m *Manager) start(ctx context.Context, r role, find bool, u, dead *guest) 
 }
 
 // launch starts a guest of a user. The guest kills the processes left by a dead one; zero if there was none. If the guest is root without the service's capabilities, it is started once more, with them.
-func (m *Manager) launch(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
+func (m *Guests) launch(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
 	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, dead)
 	if err != nil || !u.swept.Lacks {
 		return u, err
@@ -83,7 +83,7 @@ func (m *Manager) launch(ctx context.Context, user string, dead wire.Swept) (*gu
 }
 
 // Lacks asks a guest of a user whether it is root without root's capabilities.
-func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
+func (m *Guests) Lacks(ctx context.Context, user string) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
 	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, wire.Swept{})
@@ -95,7 +95,7 @@ func (m *Manager) Lacks(ctx context.Context, user string) (bool, error) {
 }
 
 // launchBy starts a guest by exec, one of the Host's ways to start it.
-func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, dead wire.Swept) (*guest, error) {
+func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, dead wire.Swept) (*guest, error) {
 	c := m.begin(ctx, &guest{})
 	before := m.counters(ctx)
 	rw, err := exec(ctx, user)
@@ -123,7 +123,7 @@ func (m *Manager) launchBy(ctx context.Context, exec func(ctx context.Context, u
 }
 
 // broken returns err as an ErrBroken if the service's own program has exited by itself since the service was ready.
-func (m *Manager) broken(ctx context.Context, err error) error {
+func (m *Guests) broken(ctx context.Context, err error) error {
 	if m.cfg.Serves || !m.HasEnded(ctx) || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
 		return err
 	}
@@ -131,7 +131,7 @@ func (m *Manager) broken(ctx context.Context, err error) error {
 }
 
 // survived logs that processes of a dead guest could not be killed.
-func (m *Manager) survived(user string, n int) {
+func (m *Guests) survived(user string, n int) {
 	if n > 0 {
 		m.cfg.Log.Warn("a guest died, and processes of its commands cannot be killed", "user", user, "processes", n)
 	}

@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"bytes"
@@ -6,11 +6,11 @@ import (
 )
 
 // If a relay is led to another guest's socket, that guest does not know the secret.
-func TestManager_residence(t *testing.T) {
+func TestGuests_residence(t *testing.T) {
 	t.Parallel()
 	key := []byte("key")
 	names, secrets := map[string]bool{}, [][]byte{key}
-	for _, of := range []func(string) (string, []byte){New(Config{ID: "one", Key: key}).residence, New(Config{ID: "two", Key: key}).residence} {
+	for _, of := range []func(string) (string, []byte){NewGuests(GuestConfig{ID: "one", Key: key}).residence, NewGuests(GuestConfig{ID: "two", Key: key}).residence} {
 		for _, user := range []string{"", "nobody", "1000"} {
 			name, secret := of(user)
 			if again, same := of(user); again != name || !bytes.Equal(same, secret) {

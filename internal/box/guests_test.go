@@ -1,4 +1,4 @@
-package guests
+package box
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 
 // fakeHost is a Host whose guests start every command and end none.
 type fakeHost struct {
-	state    State
+	state    GuestState
 	death    Death
 	stopped  bool  // its guests are stopped
 	mute     bool  // its guests do not answer
@@ -38,7 +38,7 @@ type fakeHost struct {
 }
 
 var (
-	_ Host      = (*fakeHost)(nil)
+	_ GuestHost = (*fakeHost)(nil)
 	_ Relayer   = (*fakeHost)(nil)
 	_ Empowerer = (*fakeHost)(nil)
 )
@@ -61,7 +61,7 @@ func (h *fakeHost) Powerless(err error) error {
 func (h *fakeHost) Relay(context.Context, string) (Exec, error) { return nil, errors.New("no relay") }
 func (h *fakeHost) Death(context.Context) Death                 { return h.death }
 
-func (h *fakeHost) State(_ context.Context, within time.Duration, satisfies func(State) bool) State {
+func (h *fakeHost) State(_ context.Context, within time.Duration, satisfies func(GuestState) bool) GuestState {
 	if satisfies != nil && !satisfies(h.state) {
 		<-time.After(within)
 	}
@@ -170,10 +170,10 @@ func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
 	return e.code, nil
 }
 
-// managed returns a Manager with guests of h.
-func managed(t *testing.T, h *fakeHost) *Manager {
+// managed returns a Guests with guests of h.
+func managed(t *testing.T, h *fakeHost) *Guests {
 	t.Helper()
-	m := New(Config{
+	m := NewGuests(GuestConfig{
 		Host: h, Sandbox: "box", User: "own", Within: time.Minute, Ran: new(atomic.Bool), Log: slog.New(slog.DiscardHandler),
 		Sockets:   func() string { return "" },
 		NoSockets: func(err error) { t.Error(err) },
@@ -185,7 +185,7 @@ func managed(t *testing.T, h *fakeHost) *Manager {
 }
 
 // command starts a command that does not end by itself.
-func command(t *testing.T, m *Manager, user string) provider.ProcessBackend {
+func command(t *testing.T, m *Guests, user string) provider.ProcessBackend {
 	t.Helper()
 	p, err := m.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep"}, User: user}, true, func(fumehood.Stream, []byte) {})
 	if err != nil {
@@ -194,7 +194,7 @@ func command(t *testing.T, m *Manager, user string) provider.ProcessBackend {
 	return p
 }
 
-func TestManager_guestKilled(t *testing.T) {
+func TestGuests_guestKilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &fakeHost{}
@@ -241,7 +241,7 @@ func TestCommand_lossCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := &fakeHost{state: State{OOMs: 3, Ends: 3}}
+				h := &fakeHost{state: GuestState{OOMs: 3, Ends: 3}}
 				m := managed(t, h)
 				defer m.Close()
 				p := command(t, m, c.user)
@@ -258,7 +258,7 @@ func TestCommand_lossCause(t *testing.T) {
 	}
 }
 
-func TestManager_guestMute(t *testing.T) {
+func TestGuests_guestMute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := managed(t, &fakeHost{mute: true})
@@ -272,7 +272,7 @@ func TestManager_guestMute(t *testing.T) {
 }
 
 // A program that stops each new guest has broken the sandbox. That is not an infrastructure failure.
-func TestManager_guestStopped(t *testing.T) {
+func TestGuests_guestStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &fakeHost{mute: true, stopped: true}
@@ -285,7 +285,7 @@ func TestManager_guestStopped(t *testing.T) {
 	})
 }
 
-func TestManager_closeDuringStart(t *testing.T) {
+func TestGuests_closeDuringStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := managed(t, &fakeHost{mute: true})
@@ -297,16 +297,16 @@ func TestManager_closeDuringStart(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		m.Close()
-		if err := <-failed; !errors.Is(err, errClosed) || time.Since(began) != 0 {
+		if err := <-failed; !errors.Is(err, errGuestsClosed) || time.Since(began) != 0 {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
-		if _, err := m.Own(t.Context()); !errors.Is(err, errClosed) {
+		if _, err := m.Own(t.Context()); !errors.Is(err, errGuestsClosed) {
 			t.Error(err)
 		}
 	})
 }
 
-func TestManager_empowersRoot(t *testing.T) {
+func TestGuests_empowersRoot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &fakeHost{lacks: true}
@@ -330,9 +330,9 @@ func TestManager_empowersRoot(t *testing.T) {
 }
 
 // plain is a Host that is not an Empowerer.
-type plain struct{ Host }
+type plain struct{ GuestHost }
 
-func TestManager_noEmpowerer(t *testing.T) {
+func TestGuests_noEmpowerer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := managed(t, &fakeHost{lacks: true})
@@ -344,7 +344,7 @@ func TestManager_noEmpowerer(t *testing.T) {
 	})
 }
 
-func TestManager_startLosesGuest(t *testing.T) {
+func TestGuests_startLosesGuest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &fakeHost{mute: true}

@@ -1,4 +1,4 @@
-package forward
+package box
 
 import (
 	"bytes"
