@@ -21,9 +21,7 @@ func Start[B Backend](
 	if ctx.Err() != nil {
 		return none, nil, canceled(ctx, op, "")
 	}
-	if spec.Name == "" {
-		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
-	}
+	spec.Name = NameOf(spec)
 	rec := NewRecorder(&spec)
 	end := rec.Phase("start")
 	b, err := start(ctx, spec, rec)
@@ -40,4 +38,9 @@ func Start[B Backend](
 	}
 	ours.Op = cmp.Or(ours.Op, op)
 	return none, nil, rec.Failed(ours)
+}
+
+// NameOf returns the name of a spec. Without one, it is random.
+func NameOf(spec fumehood.Spec) string {
+	return cmp.Or(spec.Name, "fumehood-"+strings.ToLower(rand.Text()[:12]))
 }

@@ -14,24 +14,24 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Command is a command run by a guest or by the Host itself. If the command is lost, Command finds out whether code in
+// Command is a command run by a guest or by the Unit itself. If the command is lost, Command finds out whether code in
 // the sandbox caused it.
 type Command struct {
 	provider.ProcessBackend
 	m     *Guests
-	guest *guest      // runs it; nil if the Host does
+	guest *guest      // runs it; nil if the Unit does
 	user  string      // as given in the command
 	ooms  int         // out-of-memory kills before the command
 	ends  int         // exits of the service's own program before the command
-	count *wire.Swept // counters before the command, if the Host runs it and they are known
+	count *wire.Swept // counters before the command, if the Unit runs it and they are known
 
 	alone  func() bool  // no other command of this process has run in the service since; nil for a health check
 	depart func()       // ends what Guests.attend began
 	killed *atomic.Bool // Kill was called
-	rest   func() bool  // left, at most once; nil if the Host runs the command
+	rest   func() bool  // left, at most once; nil if the Unit runs the command
 }
 
-// Begin returns a Command that the Host is about to start itself. The Host calls Abandon if that fails.
+// Begin returns a Command that the Unit is about to start itself. The Unit calls Abandon if that fails.
 func (m *Guests) Begin(ctx context.Context) Command {
 	c := m.begin(ctx, nil)
 	c.alone, c.depart = m.attend()
@@ -70,7 +70,7 @@ func (m *Guests) usedUp(ctx context.Context, before *wire.Swept) error {
 func (m *Guests) begin(ctx context.Context, by *guest) Command {
 	c := Command{m: m, guest: by, killed: new(atomic.Bool)}
 	if by == nil || by.exec != nil || m.cfg.CountsOOMs || !m.cfg.Serves { // otherwise nothing compares them
-		now := m.now(ctx)
+		now := m.now()
 		c.ooms, c.ends = now.OOMs, now.Ends
 	}
 	return c
@@ -123,18 +123,18 @@ func (m *Guests) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) 
 
 // counted returns the exit with the counts that the guest cannot report, and what follows from them.
 func (c Command) counted(ctx context.Context, exit provider.Exit) provider.Exit {
-	if c.guest == nil { // the Host itself does not report usage
-		exit.Usage.OOMKills = max(int64(c.m.now(ctx).OOMs-c.ooms), 0)
+	if c.guest == nil { // the Unit itself does not report usage
+		exit.Usage.OOMKills = max(int64(c.m.now().OOMs-c.ooms), 0)
 		if now := c.m.counters(ctx); now != nil && c.count != nil { // they count since the sandbox's start
 			if kills := now.OOMKills - c.count.OOMKills; kills > 0 {
-				exit.Usage.OOMKills = kills // the Host may report one twice, while the memory is being freed
+				exit.Usage.OOMKills = kills // the Unit may report one twice, while the memory is being freed
 			}
 			exit.Usage.PIDsLimits = max(now.PIDsLimits-c.count.PIDsLimits, 0)
 		}
 		exit.Alone = true
 	}
 	if c.m.cfg.CountsOOMs {
-		exit.Usage.OOMKills = int64(max(c.m.now(ctx).OOMs-c.ooms, 0))
+		exit.Usage.OOMKills = int64(max(c.m.now().OOMs-c.ooms, 0))
 		if exit.Usage.OOMKills > 0 && exit.Outcome == fumehood.Signaled && exit.Signal == sigKill && !exit.Killed {
 			exit = outOfMemory(exit)
 		}
@@ -178,8 +178,8 @@ func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 		return exit, nil
 	}
 	frozen := c.guest != nil && !c.guest.Lost() // it did not answer, and does not until the service resumes
-	now := c.m.cfg.Host.State(ctx, DeathWait, func(s GuestState) bool { return s.Over || s.Ends > c.ends || frozen && s.Paused })
-	switch death := c.m.cfg.Host.Death(ctx); {
+	now := await(ctx, c.m.cfg.Unit, DeathWait, func(s State) bool { return !s.Lives || s.Ends > c.ends || frozen && s.Paused })
+	switch death := c.m.cfg.Unit.Death(ctx); {
 	case errors.Is(death.Err, fumehood.ErrBroken) && death.OutOfMemory:
 		return outOfMemory(exit), nil
 	case errors.Is(death.Err, fumehood.ErrBroken):
@@ -232,7 +232,7 @@ func (c Command) Kill(ctx context.Context) bool {
 	c.killed.Store(true)
 	if p, ok := c.ProcessBackend.(*host.Process); ok {
 		defer time.AfterFunc(frozenWithin, func() {
-			if c.m.now(ctx).Paused {
+			if c.m.now().Paused {
 				p.GiveUp()
 			}
 		}).Stop()
@@ -268,13 +268,13 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 			return "", false
 		}
 	}
-	struck := func(s GuestState) bool { return s.OOMs > c.ooms }
+	struck := func(s State) bool { return s.OOMs > c.ooms }
 	switch {
 	case code == 0, code == 1: // these codes mean that its connection ended
 		return "", false
 	case code == wire.WasStopped:
 		return stopped, false
-	case code > 0 && struck(c.m.cfg.Host.State(ctx, OOMWithin, struck)):
+	case code > 0 && struck(await(ctx, c.m.cfg.Unit, OOMWithin, struck)):
 		return "", true
 	case code > 0:
 		return killed, false
@@ -303,7 +303,7 @@ func (c Command) explain(ctx context.Context, err error) error {
 	return c.ofCut(err)
 }
 
-// failed closes a guest whose start has failed. It adds to the error what the Host knows and what the guest wrote.
+// failed closes a guest whose start has failed. It adds to the error what the Unit knows and what the guest wrote.
 func (c Command) failed(ctx context.Context, err error) error {
 	c.guest.Close()
 	return Saying(c.explain(ctx, err), c.guest.exec.Complaint())

@@ -28,8 +28,8 @@ func (f files) with(ctx context.Context, do func(g *host.Guest) error) error {
 
 // by is with for callers that also explain other errors.
 func (f files) by(ctx context.Context, do func(c Command) error) error {
-	if f.m.now(ctx).Died {
-		if death := f.m.cfg.Host.Death(ctx); death.Err != nil {
+	if !f.m.now().Lives {
+		if death := f.m.cfg.Unit.Death(ctx); death.Err != nil {
 			return death.Err
 		}
 	}

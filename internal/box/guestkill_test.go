@@ -23,7 +23,7 @@ func TestCommand_Kill_takesGuest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := &fakeHost{survivors: c.survivors}
+				h := &fakeUnit{survivors: c.survivors}
 				m := managed(t, h)
 				defer m.Close()
 				p := command(t, m, "user")

@@ -80,7 +80,7 @@ func (l *lister) answer(t *testing.T, s *wire.Stream, r wire.Request) {
 
 // The guest of another user may be gone when its listed command is looked for.
 func TestGuests_joinGone(t *testing.T) {
-	m := NewGuests(GuestConfig{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Host: &fakeHost{}})
+	m := NewGuests(GuestConfig{Log: slog.New(slog.DiscardHandler), Key: []byte("key"), Unit: &fakeUnit{}})
 	m.main = (&lister{}).guest(t)
 	started := make(chan struct{})
 	close(started)

@@ -15,7 +15,7 @@ import (
 )
 
 // Guests manages the guests of one service. The main process, if it is a guest, serves the service's own user. For
-// each other user the Host starts one more, so that the Host resolves the user, groups and HOME.
+// each other user the Unit starts one more, so that the Unit resolves the user, groups and HOME.
 type Guests struct {
 	cfg GuestConfig
 
@@ -49,7 +49,7 @@ func NewGuests(c GuestConfig) *Guests {
 	return &Guests{cfg: c, key: c.Key, closing: make(chan struct{}), guests: map[role]*guest{}, dead: map[role]*guest{}}
 }
 
-// guest is a guest that was started, or is being started, by the Host.
+// guest is a guest that was started, or is being started, by the Unit.
 type guest struct {
 	*host.Guest
 	giveUp  context.CancelCauseFunc // cancels a start in progress
@@ -74,7 +74,7 @@ func (u *guest) died() wire.Swept {
 // Attach connects to the main process, which is not started yet.
 func (m *Guests) Attach(ctx context.Context) error {
 	var err error
-	if m.conn, err = m.cfg.Host.Attach(context.WithoutCancel(ctx)); err != nil {
+	if m.conn, err = m.cfg.Unit.Attach(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	m.main = host.New(m.conn)
@@ -113,15 +113,15 @@ func (m *Guests) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Settled must be called when the service is ready. If the service's own program exits after that, it has broken the
+// settled must be called when the service is ready. If the service's own program exits after that, it has broken the
 // service.
-func (m *Guests) Settled(ctx context.Context) { m.ends = m.now(ctx).Ends }
+func (m *Guests) settled() { m.ends = m.now().Ends }
 
 // HasEnded reports whether the service's own program has exited by itself since the service was ready.
-func (m *Guests) HasEnded(ctx context.Context) bool { return m.now(ctx).Ends > m.ends }
+func (m *Guests) HasEnded() bool { return m.now().Ends > m.ends }
 
 // now returns the current state of the service.
-func (m *Guests) now(ctx context.Context) GuestState { return m.cfg.Host.State(ctx, 0, nil) }
+func (m *Guests) now() State { return m.cfg.Unit.State() }
 
 // Main returns the main process; nil if it is not a guest, or not connected now.
 func (m *Guests) Main() *host.Guest {
@@ -187,23 +187,23 @@ func (m *Guests) Explain(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) || ctx.Err() != nil {
 		return err
 	}
-	if death := m.cfg.Host.Death(ctx); death.Err != nil {
+	if death := m.cfg.Unit.Death(ctx); death.Err != nil {
 		return death.Err
 	}
 	return err
 }
 
-// explainLost adds to an error of a lost guest what the Host knows and what the guest wrote.
+// explainLost adds to an error of a lost guest what the Unit knows and what the guest wrote.
 func (m *Guests) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, fumehood.ErrUnavailable) {
 		return err
 	}
 	lost := m.main != nil && m.Main() == nil
 	if lost {
-		m.cfg.Host.State(ctx, DeathWait, func(s GuestState) bool { return s.Over })
+		await(ctx, m.cfg.Unit, DeathWait, func(s State) bool { return !s.Lives })
 		<-m.main.Done() // it exits soon after that
 	}
-	if death := m.cfg.Host.Death(ctx); death.Err != nil {
+	if death := m.cfg.Unit.Death(ctx); death.Err != nil {
 		return death.Err // the reason why its stream has ended
 	}
 	if !lost {

@@ -21,9 +21,10 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// fakeHost is a Host whose guests start every command and end none.
-type fakeHost struct {
-	state    GuestState
+// fakeUnit is a Unit whose guests start every command and end none.
+type fakeUnit struct {
+	Unit
+	state    State
 	death    Death
 	stopped  bool  // its guests are stopped
 	mute     bool  // its guests do not answer
@@ -38,37 +39,39 @@ type fakeHost struct {
 }
 
 var (
-	_ GuestHost = (*fakeHost)(nil)
-	_ Relayer   = (*fakeHost)(nil)
-	_ Empowerer = (*fakeHost)(nil)
+	_ Unit      = (*fakeUnit)(nil)
+	_ Relayer   = (*fakeUnit)(nil)
+	_ Empowerer = (*fakeUnit)(nil)
 )
 
 var errPowerless error = &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("powerless")}
 
-func (h *fakeHost) Attach(context.Context) (Conn, error) { return h.start(false), nil }
+func (h *fakeUnit) Attach(context.Context) (Conn, error) { return h.start(false), nil }
 
-func (h *fakeHost) Exec(context.Context, string) (Exec, error) { return h.start(h.lacks), nil }
+func (h *fakeUnit) Exec(context.Context, string) (Exec, error) { return h.start(h.lacks), nil }
 
-func (h *fakeHost) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(h.weak), nil }
+func (h *fakeUnit) ExecEmpowered(context.Context, string) (Exec, error) { return h.start(h.weak), nil }
 
-func (h *fakeHost) Powerless(err error) error {
+func (h *fakeUnit) Powerless(err error) error {
 	if err != nil {
 		return nil
 	}
 	return errPowerless
 }
 
-func (h *fakeHost) Relay(context.Context, string) (Exec, error) { return nil, errors.New("no relay") }
-func (h *fakeHost) Death(context.Context) Death                 { return h.death }
+func (h *fakeUnit) Relay(context.Context, string) (Exec, error) { return nil, errors.New("no relay") }
+func (h *fakeUnit) Death(context.Context) Death                 { return h.death }
 
-func (h *fakeHost) State(_ context.Context, within time.Duration, satisfies func(GuestState) bool) GuestState {
-	if satisfies != nil && !satisfies(h.state) {
-		<-time.After(within)
+func (h *fakeUnit) State() State { return h.state }
+
+func (h *fakeUnit) Until(ctx context.Context, wanted func(State) bool) (State, bool) {
+	if !wanted(h.state) {
+		<-ctx.Done()
 	}
-	return h.state
+	return h.state, wanted(h.state)
 }
 
-func (h *fakeHost) start(lacks bool) *exec {
+func (h *fakeUnit) start(lacks bool) *exec {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ours, pipe := net.Pipe()
@@ -171,10 +174,10 @@ func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
 }
 
 // managed returns a Guests with guests of h.
-func managed(t *testing.T, h *fakeHost) *Guests {
+func managed(t *testing.T, h *fakeUnit) *Guests {
 	t.Helper()
 	m := NewGuests(GuestConfig{
-		Host: h, Sandbox: "box", User: "own", Within: time.Minute, Ran: new(atomic.Bool), Log: slog.New(slog.DiscardHandler),
+		Unit: h, Sandbox: "box", User: "own", Within: time.Minute, Ran: new(atomic.Bool), Log: slog.New(slog.DiscardHandler),
 		Sockets:   func() string { return "" },
 		NoSockets: func(err error) { t.Error(err) },
 		Trusted:   func(context.Context) error { return h.distrust },
@@ -197,7 +200,7 @@ func command(t *testing.T, m *Guests, user string) provider.ProcessBackend {
 func TestGuests_guestKilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &fakeHost{}
+		h := &fakeUnit{}
 		m := managed(t, h)
 		defer m.Close()
 		p := command(t, m, "user")
@@ -222,7 +225,7 @@ func TestCommand_lossCause(t *testing.T) {
 	lost, oom := fumehood.Lost, fumehood.OutOfMemory
 	dead := func(class error) Death { return Death{Err: &fumehood.Error{Class: class, Err: errors.New("dead")}} }
 	for name, c := range map[string]struct {
-		then    func(h *fakeHost)
+		then    func(h *fakeUnit)
 		user    string
 		code    int
 		outcome fumehood.Outcome
@@ -230,18 +233,18 @@ func TestCommand_lossCause(t *testing.T) {
 	}{
 		"nobody knows":              {user: "user", outcome: lost},
 		"killed":                    {user: "user", code: 137, outcome: lost, why: "the guest was killed"},
-		"killed for its memory":     {user: "user", code: 137, outcome: oom, then: func(h *fakeHost) { h.state.OOMs++ }},
+		"killed for its memory":     {user: "user", code: 137, outcome: oom, then: func(h *fakeUnit) { h.state.OOMs++ }},
 		"stopped when it ended":     {user: "user", code: wire.WasStopped, outcome: lost, why: "the guest was stopped"},
-		"the daemon's death":        {outcome: lost, then: func(h *fakeHost) { h.death = dead(fumehood.ErrUnavailable) }},
-		"a death from inside":       {outcome: lost, why: "dead", then: func(h *fakeHost) { h.death = dead(fumehood.ErrBroken) }},
-		"a death of memory":         {outcome: oom, then: func(h *fakeHost) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
-		"its own program's end":     {outcome: lost, why: "the service's own program", then: func(h *fakeHost) { h.state.Ends++ }},
-		"another's kill for memory": {user: "user", outcome: lost, then: func(h *fakeHost) { h.state.OOMs++ }},
+		"the daemon's death":        {outcome: lost, then: func(h *fakeUnit) { h.death = dead(fumehood.ErrUnavailable) }},
+		"a death from inside":       {outcome: lost, why: "dead", then: func(h *fakeUnit) { h.death = dead(fumehood.ErrBroken) }},
+		"a death of memory":         {outcome: oom, then: func(h *fakeUnit) { h.death = dead(fumehood.ErrBroken); h.death.OutOfMemory = true }},
+		"its own program's end":     {outcome: lost, why: "the service's own program", then: func(h *fakeUnit) { h.state.Ends++ }},
+		"another's kill for memory": {user: "user", outcome: lost, then: func(h *fakeUnit) { h.state.OOMs++ }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				h := &fakeHost{state: GuestState{OOMs: 3, Ends: 3}}
+				h := &fakeUnit{state: State{OOMs: 3, Ends: 3}}
 				m := managed(t, h)
 				defer m.Close()
 				p := command(t, m, c.user)
@@ -261,7 +264,7 @@ func TestCommand_lossCause(t *testing.T) {
 func TestGuests_guestMute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := managed(t, &fakeHost{mute: true})
+		m := managed(t, &fakeUnit{mute: true})
 		defer m.Close()
 		began := time.Now()
 		_, err := m.Own(t.Context())
@@ -275,7 +278,7 @@ func TestGuests_guestMute(t *testing.T) {
 func TestGuests_guestStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &fakeHost{mute: true, stopped: true}
+		h := &fakeUnit{mute: true, stopped: true}
 		m := managed(t, h)
 		defer m.Close()
 		_, err := m.Of(t.Context(), "user")
@@ -288,7 +291,7 @@ func TestGuests_guestStopped(t *testing.T) {
 func TestGuests_closeDuringStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := managed(t, &fakeHost{mute: true})
+		m := managed(t, &fakeUnit{mute: true})
 		failed := make(chan error)
 		go func() {
 			_, err := m.Own(t.Context())
@@ -309,7 +312,7 @@ func TestGuests_closeDuringStart(t *testing.T) {
 func TestGuests_empowersRoot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &fakeHost{lacks: true}
+		h := &fakeUnit{lacks: true}
 		m := managed(t, h)
 		defer m.Close()
 		if lacks, err := m.Lacks(t.Context(), "root"); err != nil || !lacks {
@@ -330,14 +333,14 @@ func TestGuests_empowersRoot(t *testing.T) {
 }
 
 // plain is a Host that is not an Empowerer.
-type plain struct{ GuestHost }
+type plain struct{ Unit }
 
 func TestGuests_noEmpowerer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := managed(t, &fakeHost{lacks: true})
+		m := managed(t, &fakeUnit{lacks: true})
 		defer m.Close()
-		m.cfg.Host = plain{m.cfg.Host}
+		m.cfg.Unit = plain{m.cfg.Unit}
 		if _, err := m.Of(t.Context(), "root"); !errors.Is(err, fumehood.ErrUnsupported) {
 			t.Error(err)
 		}
@@ -347,14 +350,13 @@ func TestGuests_noEmpowerer(t *testing.T) {
 func TestGuests_startLosesGuest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &fakeHost{mute: true}
+		h := &fakeUnit{mute: true}
 		m := managed(t, h)
 		m.cfg.Serves = true
 		if err := m.Attach(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		h.execs[0].end(1)
-		h.state.Over = true
 		err := m.Ready(t.Context())
 		var lost Lost
 		if !errors.As(err, &lost) || !strings.Contains(fmt.Sprint(err), "so it complains") || m.Main() != nil {

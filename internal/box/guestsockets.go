@@ -16,7 +16,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
-// A guest is first reached through the Host. If the service sees this machine's files, the guest then connects to a
+// A guest is first reached through the Unit. If the service sees this machine's files, the guest then connects to a
 // unix socket of this process, which is several times as fast. The socket is in a folder that is mounted read-only. Any
 // process in the sandbox can connect to it, so the guest proves that it knows a secret that it received over the first
 // connection. If any of this fails, the first connection stays in use.
@@ -35,7 +35,7 @@ func (m *Guests) move(ctx context.Context, g *host.Guest) error {
 	return g.Move(ctx, l, m.cfg.SocketDir+"/"+name)
 }
 
-// publish lets later processes on this machine connect to a user's resident guest without the Host. They find its
+// publish lets later processes on this machine connect to a user's resident guest without the Unit. They find its
 // socket in the same folder, so long as the guest lives.
 func (m *Guests) publish(ctx context.Context, g *host.Guest, user string) error {
 	folder := m.cfg.Sockets()
@@ -91,7 +91,7 @@ func (m *Guests) direct(ctx context.Context, user string) (*guest, error) {
 	return g, err
 }
 
-// listening is direct for a Host without relays. The process that makes a socket rejects connections until the guest has
+// listening is direct for a Unit without relays. The process that makes a socket rejects connections until the guest has
 // taken it. So does a guest that has too many which have not proved themselves. Both last a few milliseconds.
 func (m *Guests) listening(ctx context.Context, user string) (*guest, error) {
 	for rejected := time.Now(); ; {

@@ -58,14 +58,14 @@ func TestDial_fullBacklog(t *testing.T) {
 }
 
 // noRelay is a Host without relays.
-type noRelay struct{ GuestHost }
+type noRelay struct{ Unit }
 
 // Without relays, no guest exists if no process listens at its socket.
 func TestGuests_find_noRelay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	m := NewGuests(GuestConfig{
-		Host: noRelay{&fakeHost{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
+		Unit: noRelay{&fakeUnit{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
 	})
 	if _, err := m.find(t.Context(), "user"); !errors.Is(err, errNobody) {
 		t.Errorf("no socket: %v", err)
@@ -88,7 +88,7 @@ func TestGuests_find_rejected(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	m := NewGuests(GuestConfig{
-		Host: noRelay{&fakeHost{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
+		Unit: noRelay{&fakeUnit{}}, Key: []byte("key"), Sockets: func() string { return folder }, Log: slog.New(slog.DiscardHandler),
 	})
 	name, secret := m.residence("user")
 	l, err := bind(folder, name)

@@ -11,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
-// start starts a guest through the Host. It first kills the processes that the commands of a dead guest left. The main
+// start starts a guest through the Unit. It first kills the processes that the commands of a dead guest left. The main
 // process does so because otherwise the new guest may fail to start. The new guest does so too, because the main
 // process may not have permission.
 func (m *Guests) start(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
@@ -62,12 +62,12 @@ func (m *Guests) start(ctx context.Context, r role, find bool, u, dead *guest) (
 
 // launch starts a guest of a user. The guest kills the processes left by a dead one; zero if there was none. If the guest is root without the service's capabilities, it is started once more, with them.
 func (m *Guests) launch(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
-	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, dead)
+	u, err := m.launchBy(ctx, m.cfg.Unit.Exec, user, dead)
 	if err != nil || !u.swept.Lacks {
 		return u, err
 	}
 	u.Close()
-	h, ok := m.cfg.Host.(Empowerer)
+	h, ok := m.cfg.Unit.(Empowerer)
 	if !ok {
 		return nil, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("root would have no capabilities here")}
 	}
@@ -86,7 +86,7 @@ func (m *Guests) launch(ctx context.Context, user string, dead wire.Swept) (*gue
 func (m *Guests) Lacks(ctx context.Context, user string) (bool, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
-	u, err := m.launchBy(ctx, m.cfg.Host.Exec, user, wire.Swept{})
+	u, err := m.launchBy(ctx, m.cfg.Unit.Exec, user, wire.Swept{})
 	if err != nil {
 		return false, err
 	}
@@ -94,7 +94,7 @@ func (m *Guests) Lacks(ctx context.Context, user string) (bool, error) {
 	return u.swept.Lacks, nil
 }
 
-// launchBy starts a guest by exec, one of the Host's ways to start it.
+// launchBy starts a guest by exec, one of the Unit's ways to start it.
 func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, dead wire.Swept) (*guest, error) {
 	c := m.begin(ctx, &guest{})
 	before := m.counters(ctx)
@@ -124,7 +124,7 @@ func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, us
 
 // broken returns err as an ErrBroken if the service's own program has exited by itself since the service was ready.
 func (m *Guests) broken(ctx context.Context, err error) error {
-	if m.cfg.Serves || !m.HasEnded(ctx) || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
+	if m.cfg.Serves || !m.HasEnded() || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
 		return err
 	}
 	return &fumehood.Error{Class: fumehood.ErrBroken, Err: err}

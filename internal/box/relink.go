@@ -35,7 +35,7 @@ const CutReason = "the connection to the daemon was cut"
 
 // linger makes the main process outlive its connection for some time if this process can connect to it again.
 func (m *Guests) linger(ctx context.Context) error {
-	if _, ok := m.cfg.Host.(Relayer); !ok {
+	if _, ok := m.cfg.Unit.(Relayer); !ok {
 		return nil
 	}
 	m.key = make([]byte, wire.SecretSize)
@@ -116,7 +116,7 @@ const (
 
 // crowded returns the error of the sandbox's limit on processes if that is why a relay did not start, otherwise err.
 func (m *Guests) crowded(ctx context.Context, err error) error {
-	c, ok := m.cfg.Host.(Counter)
+	c, ok := m.cfg.Unit.(Counter)
 	if !ok || errors.Is(err, fumehood.ErrUnavailable) && ctx.Err() != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (m *Guests) lasting(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.Is(err, fumehood.ErrUnavailable) { // the daemon answers, perhaps
-		if death := m.cfg.Host.Death(ctx); death.Err != nil {
+		if death := m.cfg.Unit.Death(ctx); death.Err != nil {
 			return death.Err
 		}
 	}
@@ -166,7 +166,7 @@ func (m *Guests) reach(ctx context.Context, user string, do func(u *guest) error
 
 // isCut reports whether the guest is lost because its connection through the daemon was cut, or because it ended itself.
 func (m *Guests) isCut(u *guest) bool {
-	_, ok := m.cfg.Host.(Relayer)
+	_, ok := m.cfg.Unit.(Relayer)
 	return ok && u != nil && !u.near && u.Cut()
 }
 

@@ -13,7 +13,7 @@ import (
 
 // failing is a Host whose first starts of a guest fail after a while.
 type failing struct {
-	*fakeHost
+	*fakeUnit
 	fails int
 }
 
@@ -22,17 +22,17 @@ func (f *failing) Exec(ctx context.Context, user string) (Exec, error) {
 	if f.fails--; f.fails >= 0 {
 		return nil, &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: errors.New("no daemon")}
 	}
-	return f.fakeHost.Exec(ctx, user)
+	return f.fakeUnit.Exec(ctx, user)
 }
 
 // What a start met before a call is not the call's error: the daemon may be back since.
 func TestGuests_at_earlierAttempt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := &failing{fakeHost: &fakeHost{}, fails: 1}
-		m := managed(t, h.fakeHost)
+		h := &failing{fakeUnit: &fakeUnit{}, fails: 1}
+		m := managed(t, h.fakeUnit)
 		defer m.Close()
-		m.cfg.Host = h
+		m.cfg.Unit = h
 		first := make(chan error, 1)
 		go func() {
 			_, err := m.Of(t.Context(), "user")
@@ -50,7 +50,7 @@ func TestGuests_at_earlierAttempt(t *testing.T) {
 
 // unreachable is a Host whose daemon is gone after the start.
 type unreachable struct {
-	*fakeHost
+	*fakeUnit
 	attempts []time.Time
 }
 
@@ -74,9 +74,9 @@ func (u *unreachable) count() (n int, longest time.Duration) {
 // cut returns a Guests whose connection to the main process was cut.
 func cut(t *testing.T) (*Guests, *unreachable) {
 	t.Helper()
-	h := &unreachable{fakeHost: &fakeHost{}}
-	m := managed(t, h.fakeHost)
-	m.cfg.Host, m.cfg.Serves = h, true
+	h := &unreachable{fakeUnit: &fakeUnit{}}
+	m := managed(t, h.fakeUnit)
+	m.cfg.Unit, m.cfg.Serves = h, true
 	if err := m.Attach(t.Context()); err != nil {
 		t.Fatal(err)
 	}

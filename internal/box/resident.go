@@ -20,7 +20,7 @@ import (
 // it starts it. Other users that have detached commands have residents too.
 //
 // Later processes connect to a unix socket of the resident: on the same machine to the published one, see publish,
-// otherwise, if the Host is a Relayer, by a relay in the sandbox to an abstract one. Each side proves to the other that it knows the sandbox's
+// otherwise, if the Unit is a Relayer, by a relay in the sandbox to an abstract one. Each side proves to the other that it knows the sandbox's
 // key. A process that can read the key can run commands in the sandbox anyway. Code in the sandbox cannot read it. The
 // relay, which code in the sandbox could tamper with, never sees it.
 
@@ -83,11 +83,11 @@ func (m *Guests) meet(ctx context.Context, user string, dead wire.Swept) (*guest
 
 // find connects to a user's resident guest. It returns errNobody if no guest exists.
 func (m *Guests) find(ctx context.Context, user string) (*guest, error) {
-	relayer, ok := m.cfg.Host.(Relayer)
+	relayer, ok := m.cfg.Unit.(Relayer)
 	if !ok {
 		g, err := m.listening(ctx, user)
 		if errors.Is(err, errNobody) && m.cfg.Serves && user == "" { // the main process has ended, or is about to
-			m.cfg.Host.State(ctx, DeathWait, func(s GuestState) bool { return s.Over })
+			await(ctx, m.cfg.Unit, DeathWait, func(s State) bool { return !s.Lives })
 		}
 		return g, err
 	}

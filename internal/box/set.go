@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -27,31 +26,30 @@ func IsClosed(ctx context.Context) bool {
 	return context.Cause(ctx) == errClosed //nolint:errorlint // the cause itself: the caller has canceled nothing
 }
 
-// Set holds the sandboxes that a provider starts or has open; B is their backend. The zero value is empty. Its methods may
+// Set holds the sandboxes that a provider starts or has open. The zero value is empty. Its methods may
 // be called by multiple goroutines concurrently.
-type Set[B any] struct {
+type Set struct {
 	// AtOnce is how many sandboxes Close closes at once; 0 means all.
 	AtOnce int
 
 	mu     sync.Mutex
 	closed bool
-	places map[*Place[B]]bool
+	places map[*Place]bool
 }
 
 // Place is the place of a sandbox in a Set.
-type Place[B any] struct {
-	set     *Set[B]
+type Place struct {
+	set     *Set
 	name    string
-	giveUp  context.CancelCauseFunc // ends the start
-	settled chan struct{}           // closed when the start has ended
-	backend B
+	giveUp  context.CancelCauseFunc     // ends the start
+	settled chan struct{}               // closed when the start has ended
 	close   func(context.Context) error // nil before Hold
 }
 
 // Begin takes a place for a sandbox whose start begins. Settle must be called when the start has ended. The context ends at
 // Settle, or when the set is closed. If the set is closed already, the error is that of Closed. A name that another place
 // has is an ErrConfig; an empty name is not compared.
-func (s *Set[B]) Begin(ctx context.Context, name string) (context.Context, *Place[B], error) {
+func (s *Set) Begin(ctx context.Context, name string) (context.Context, *Place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -63,24 +61,24 @@ func (s *Set[B]) Begin(ctx context.Context, name string) (context.Context, *Plac
 		}
 	}
 	if s.places == nil {
-		s.places = map[*Place[B]]bool{}
+		s.places = map[*Place]bool{}
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
-	p := &Place[B]{set: s, name: name, giveUp: giveUp, settled: make(chan struct{})}
+	p := &Place{set: s, name: name, giveUp: giveUp, settled: make(chan struct{})}
 	s.places[p] = true
 	return ctx, p, nil
 }
 
-// Hold sets what has the place, and how Close closes it. It is called before anything is made that Close must remove, and
-// may be called again.
-func (p *Place[B]) Hold(backend B, closes func(context.Context) error) {
+// Hold sets how Close closes what has the place. It is called before anything is made that Close must remove, and may be
+// called again.
+func (p *Place) Hold(closes func(context.Context) error) {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
-	p.backend, p.close = backend, closes
+	p.close = closes
 }
 
 // Settle ends the start. If nothing has the place, it is given back.
-func (p *Place[B]) Settle() {
+func (p *Place) Settle() {
 	p.giveUp(nil)
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
@@ -91,7 +89,7 @@ func (p *Place[B]) Settle() {
 }
 
 // Leave gives the place back. It reports whether this is the first call. A nil place has nothing to give back.
-func (p *Place[B]) Leave() (first bool) {
+func (p *Place) Leave() (first bool) {
 	if p == nil {
 		return false
 	}
@@ -102,28 +100,9 @@ func (p *Place[B]) Leave() (first bool) {
 	return first
 }
 
-// All returns the backends that have a place.
-func (s *Set[B]) All() iter.Seq[B] {
-	return func(yield func(B) bool) {
-		s.mu.Lock()
-		var all []B
-		for p := range s.places {
-			if p.close != nil {
-				all = append(all, p.backend)
-			}
-		}
-		s.mu.Unlock()
-		for _, b := range all {
-			if !yield(b) {
-				return
-			}
-		}
-	}
-}
-
 // Close ends starts and refuses further ones, waits for them until ctx ends, and closes what has a place. Another call tries
 // again what is left.
-func (s *Set[B]) Close(ctx context.Context) error {
+func (s *Set) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	places := slices.Collect(maps.Keys(s.places))
@@ -153,7 +132,7 @@ func (s *Set[B]) Close(ctx context.Context) error {
 }
 
 // settle waits until the start has ended. What it makes after a removal would not be found.
-func (p *Place[B]) settle(ctx context.Context, began time.Time) error {
+func (p *Place) settle(ctx context.Context, began time.Time) error {
 	select {
 	case <-p.settled:
 		return nil

@@ -10,44 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-)
-
-// Host starts and observes the containers of a service, which are numbered from 0. A provider without an Engine has one
-// for each service: its main program. The methods are called concurrently.
-type StartHost interface {
-	// Containers returns the number of containers, at least 1.
-	Containers() int
-	// Check describes the health check of a container; nil without one.
-	Check(n int) *Check
-	// Launch starts the containers, and returns when they run and their guests answer.
-	Launch(ctx context.Context) error
-	// Settle returns when commands can run in the service. It is called for the default service only, if its main
-	// process is no guest.
-	Settle(ctx context.Context) error
-	// Ready is called once when the service is ready.
-	Ready(ctx context.Context)
-	// State returns what has become of a container.
-	State(n int) StartState
-	// Until waits until the state of a container is as wanted. It returns false if ctx ends first.
-	Until(ctx context.Context, n int, wanted func(StartState) bool) (StartState, bool)
-	// Restarts reports whether a container that died is started again, or was.
-	Restarts(ctx context.Context, n int) bool
-	// Evidence returns the output of a container's last health check and the last lines of its log. Both may be empty.
-	Evidence(ctx context.Context, n, lines int) (check, log string)
-}
-
-// StartState is the state of a container.
-type StartState struct {
-	Died   bool
-	Deaths int    // the number of deaths
-	Exit   int    // the last exit code, if there was one
-	Health string // Healthy, Unhealthy, or empty as long as there is no result since the last start
-}
-
-// Results of health checks.
-const (
-	Healthy   = "healthy"
-	Unhealthy = "unhealthy"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Check describes how often a container's health is checked, with the defaults filled in.
@@ -70,18 +33,34 @@ func (c Check) Limit(most time.Duration) time.Duration {
 	return min(min(c.StartPeriod, most)+time.Duration(1+c.Retries)*one, most)
 }
 
-// Service is the start of one service.
+// Service is one service of a sandbox.
 type Service struct {
 	compose.Service
-	host StartHost
-	of   *start
+	Info fumehood.ServiceInfo
+	// Units are its containers, at least one. The first runs the commands. A provider without an Engine has one.
+	Units    []Unit
+	Guests   *Guests
+	Forwards *Ports
+	// Direct reports whether commands use no guest.
+	Direct bool
+	// Backend is what the sandbox returns for the service.
+	Backend provider.ServiceBackend
+	// Launch starts the units, and returns when they run and their guests answer.
+	Launch func(ctx context.Context) error
 
-	launched  chan struct{} // its containers are started, and its dependencies are ready
-	ready     chan struct{} // its containers run, or have exited with code 0, and are healthy
-	completed chan struct{} // its containers have exited with code 0; oneShot only
+	*start // nil if this process has not started it
+}
+
+// start is the start of a service.
+type start struct {
+	order *order
+
+	launched  chan struct{} // its units are started, and its dependencies are ready
+	ready     chan struct{} // its units run, or have exited with code 0, and are healthy
+	completed chan struct{} // its units have exited with code 0; oneShot only
 	failed    chan struct{} // err is set; the service may have been ready before
 
-	begun    time.Time // when its launch began, then when its containers were started; set before they are guarded
+	begun    time.Time // when its launch began, then when its units were started; set before they are guarded
 	optional bool      // services depend on it, but none requires it; see relate
 	oneShot  bool      // another service waits for its completion
 
@@ -89,36 +68,32 @@ type Service struct {
 	err  error
 }
 
-// NewService returns a service that Start starts.
-func NewService(s compose.Service, host StartHost) *Service {
-	return &Service{
-		Service: s, host: host,
-		launched: make(chan struct{}), ready: make(chan struct{}), completed: make(chan struct{}), failed: make(chan struct{}),
-	}
-}
-
 // OneShot reports whether another service waits for the completion of this one.
-func (s *Service) OneShot() bool { return s.oneShot }
+func (s *Service) OneShot() bool { return s.start != nil && s.oneShot }
 
-// start is one call of Start.
-type start struct {
+// order is one call of startAll.
+type order struct {
 	services []*Service // the default one first
 	deadline time.Time  // by which everything must be ready; zero if each service has its own limit
 	within   time.Duration
 }
 
-// Start starts the services of a project: each one as soon as its dependencies are ready. The first one is the default
+// startAll starts the services of a sandbox: each one as soon as its dependencies are ready. The first one is the default
 // service. It returns when all services are ready: running or exited with code 0, and healthy if they have a health
 // check. The first failure of a service that is not optional ends the start. within bounds all waits together; 0 means
 // that each service has its own limit.
-func Start(ctx context.Context, services []*Service, within time.Duration, log *slog.Logger) error {
+func startAll(ctx context.Context, services []*Service, within time.Duration, log *slog.Logger) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	st := &start{services: services, within: within}
+	st := &order{services: services, within: within}
 	if within > 0 {
 		st.deadline = time.Now().Add(within)
 	}
 	st.relate()
+	if s := services[0]; len(services) == 1 && s.Serves && s.Units[0].Check() == nil { // it is ready when it has started
+		s.begun = time.Now()
+		return s.timed(ctx, "start", "it has not started", s.Launch)
+	}
 	guarding, over := context.WithCancel(ctx)
 	defer over()
 	var starts, guards sync.WaitGroup
@@ -134,16 +109,16 @@ func Start(ctx context.Context, services []*Service, within time.Duration, log *
 			end(err)
 		}
 		guard := func() {
-			for n := range s.host.Containers() {
+			for _, u := range s.Units {
 				guards.Go(func() {
-					if err := s.guard(ctx, guarding, n); err != nil {
+					if err := s.guard(ctx, guarding, u); err != nil {
 						failed(err)
 					}
 				})
 			}
 		}
 		starts.Go(func() {
-			if err := s.start(own, guard); err != nil {
+			if err := s.begin(own, guard); err != nil {
 				failed(err)
 			}
 			end(nil)
@@ -161,10 +136,12 @@ func Start(ctx context.Context, services []*Service, within time.Duration, log *
 // relate sets which services are optional and which are one-shots. A service is optional if other services depend on
 // it, none of them requires it, and it is not the default one. It is a one-shot if another service waits for its
 // completion.
-func (st *start) relate() {
+func (st *order) relate() {
 	needed := map[string]bool{st.services[0].Name: true}
 	for _, s := range st.services {
-		s.of = st
+		s.start = &start{
+			order: st, launched: make(chan struct{}), ready: make(chan struct{}), completed: make(chan struct{}), failed: make(chan struct{}),
+		}
 	}
 	for _, s := range st.services {
 		for _, d := range s.After {
@@ -179,7 +156,7 @@ func (st *start) relate() {
 	}
 }
 
-func (st *start) service(name string) *Service {
+func (st *order) service(name string) *Service {
 	return st.services[slices.IndexFunc(st.services, func(s *Service) bool { return s.Name == name })] // After names started services only
 }
 
@@ -192,15 +169,15 @@ func (s *Service) fail(err error) (first bool) {
 	return first
 }
 
-// start starts the service's containers when its dependencies are ready, starts guarding them, and waits until they are
+// begin starts the service's units when its dependencies are ready, starts guarding them, and waits until they are
 // ready.
-func (s *Service) start(ctx context.Context, guard func()) error {
-	early := s.Early && s.host.Check(0) == nil
+func (s *Service) begin(ctx context.Context, guard func()) error {
+	early := s.Early && s.Units[0].Check() == nil
 	if err := s.depends(ctx, early); err != nil {
 		return err
 	}
 	s.begun = time.Now()
-	if err := s.timed(ctx, "start", "it has not started", s.host.Launch); err != nil {
+	if err := s.timed(ctx, "start", "it has not started", s.Launch); err != nil {
 		return err
 	}
 	s.begun = time.Now()
@@ -214,22 +191,22 @@ func (s *Service) start(ctx context.Context, guard func()) error {
 	if err := s.settles(ctx); err != nil {
 		return err
 	}
-	for n := range s.host.Containers() {
-		check := s.host.Check(n)
+	for _, u := range s.Units {
+		check := u.Check()
 		if check == nil {
 			continue
 		}
-		if err := s.await(ctx, n, "wait until healthy", check.Limit(readyTimeout), isHealthy); err != nil {
+		if err := s.await(ctx, u, "wait until healthy", check.Limit(readyTimeout), isHealthy); err != nil {
 			return err
 		}
 	}
-	s.host.Ready(ctx)
+	s.Guests.settled()
 	close(s.ready)
 	if !s.oneShot {
 		return nil
 	}
-	for n := range s.host.Containers() {
-		if err := s.await(ctx, n, "wait until completed", readyTimeout, hasCompleted); err != nil {
+	for _, u := range s.Units {
+		if err := s.await(ctx, u, "wait until completed", readyTimeout, hasCompleted); err != nil {
 			return err
 		}
 	}
@@ -245,7 +222,7 @@ func (s *Service) depends(ctx context.Context, early bool) error {
 		if early && condition == compose.Healthy {
 			condition = compose.Started
 		}
-		if err := s.of.service(d.Service).meets(ctx, condition); err != nil {
+		if err := s.order.service(d.Service).meets(ctx, condition); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -276,12 +253,12 @@ func (s *Service) meets(ctx context.Context, condition string) error {
 	if condition != compose.Healthy {
 		return nil
 	}
-	for n := range s.host.Containers() {
-		if s.host.Check(n) == nil {
+	for _, u := range s.Units {
+		if u.Check() == nil {
 			return s.Failure("wait until healthy", &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("another service waits until it is healthy, but it has no health check")})
 		}
-		if state := s.host.State(n); state.Died && state.Exit == 0 {
-			return s.failing(ctx, n, "wait until healthy", fumehood.ErrUnavailable, "it has exited with code 0, but another service waits until it is healthy")
+		if state := u.State(); state.Died && state.Exit == 0 {
+			return s.failing(ctx, u, "wait until healthy", fumehood.ErrUnavailable, "it has exited with code 0, but another service waits until it is healthy")
 		}
 	}
 	return nil

@@ -32,15 +32,15 @@ func (s *Service) settles(ctx context.Context) error {
 		return nil
 	}
 	if s.commanded() {
-		if err := s.timed(ctx, "start the guest", "it does not answer", s.host.Settle); err != nil {
+		if err := s.timed(ctx, "start the guest", "it does not answer", s.settle); err != nil {
 			return err
 		}
 	}
 	within, cancel := context.WithDeadline(ctx, s.begun.Add(settleTime))
 	defer cancel()
-	for n := range s.host.Containers() {
-		if s.host.Check(n) == nil {
-			s.host.Until(within, n, hasCompleted)
+	for _, u := range s.Units {
+		if u.Check() == nil {
+			u.Until(within, hasCompleted)
 		}
 	}
 	if ctx.Err() != nil {
@@ -49,34 +49,53 @@ func (s *Service) settles(ctx context.Context) error {
 	return nil
 }
 
-func hasCompleted(st StartState) bool { return st.Died && st.Exit == 0 }
+// settle waits until the guest answers that an exec starts.
+func (s *Service) settle(ctx context.Context) error {
+	if s.Direct {
+		return nil
+	}
+	_, err := s.Guests.Own(ctx)
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) { // the service has died, or the start has ended otherwise
+			return context.Cause(ctx)
+		}
+	case <-time.After(DeathWait):
+	}
+	return s.Failure("start the guest", err)
+}
+
+func hasCompleted(st State) bool { return st.Died && st.Exit == 0 }
 
 // isHealthy reports whether a container is healthy. A container that has completed counts as healthy.
-func isHealthy(st StartState) bool { return st.Health == Healthy || hasCompleted(st) }
+func isHealthy(st State) bool { return st.Health == Healthy || hasCompleted(st) }
 
 // commanded reports whether commands run in the service by default, so that it must keep running.
-func (s *Service) commanded() bool { return s == s.of.services[0] }
+func (s *Service) commanded() bool { return s == s.order.services[0] }
 
 // await waits until the state of a container is as wanted. It does not detect failures: guard does, and cancels ctx.
-func (s *Service) await(ctx context.Context, n int, op string, usual time.Duration, wanted func(StartState) bool) error {
+func (s *Service) await(ctx context.Context, u Unit, op string, usual time.Duration, wanted func(State) bool) error {
 	deadline, limit := s.limit(usual)
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	_, ok := s.host.Until(within, n, wanted)
+	_, ok := u.Until(within, wanted)
 	switch {
 	case ok:
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
-	return s.failing(ctx, n, op, fumehood.ErrLimit, fmt.Sprintf("not reached after %v, which is the limit", limit))
+	return s.failing(ctx, u, op, fumehood.ErrLimit, fmt.Sprintf("not reached after %v, which is the limit", limit))
 }
 
 // limit returns the deadline of a wait for the service, and the duration of that limit. usual is the duration if each
 // service has its own limit.
 func (s *Service) limit(usual time.Duration) (time.Time, time.Duration) {
-	if !s.of.deadline.IsZero() {
-		return s.of.deadline, s.of.within
+	if !s.order.deadline.IsZero() {
+		return s.order.deadline, s.order.within
 	}
 	return s.begun.Add(usual), usual
 }
@@ -90,23 +109,23 @@ func (s *Service) timed(ctx context.Context, op, late string, step func(context.
 	if err == nil || ctx.Err() != nil || within.Err() == nil {
 		return err
 	}
-	return s.failing(ctx, 0, op, fumehood.ErrLimit, fmt.Sprintf("%s after %v, which is the limit", late, limit))
+	return s.failing(ctx, s.Units[0], op, fumehood.ErrLimit, fmt.Sprintf("%s after %v, which is the limit", late, limit))
 }
 
 // guard waits until a container of the service fails, and returns the reason. A container fails if it becomes
 // unhealthy, or exits with a code other than 0 and is not restarted. In the default service, it fails if it exits with
 // any code and is not restarted. guard returns nil if guarding ends first; guarding is derived from ctx.
-func (s *Service) guard(ctx, guarding context.Context, n int) error {
+func (s *Service) guard(ctx, guarding context.Context, u Unit) error {
 	for deaths := 0; ; {
-		state, ok := s.host.Until(guarding, n, func(st StartState) bool { return st.Deaths > deaths || st.Health == Unhealthy })
+		state, ok := u.Until(guarding, func(st State) bool { return st.Deaths > deaths || st.Health == Unhealthy })
 		if !ok || ctx.Err() != nil {
 			return nil
 		}
-		op := s.phase(n, state)
+		op := s.phase(u, state)
 		if state.Deaths == deaths {
-			return &provider.Unhealthy{Service: s.Name, Err: s.failing(ctx, n, op, fumehood.ErrUnavailable, "it is unhealthy")}
+			return &provider.Unhealthy{Service: s.Name, Err: s.failing(ctx, u, op, fumehood.ErrUnavailable, "it is unhealthy")}
 		}
-		if state.Exit == 0 && !s.commanded() || s.host.Restarts(ctx, n) {
+		if state.Exit == 0 && !s.commanded() || u.Restarts(ctx) {
 			deaths = state.Deaths
 			continue
 		}
@@ -114,14 +133,14 @@ func (s *Service) guard(ctx, guarding context.Context, n int) error {
 		if s.commanded() {
 			what += ", and commands run in it: it is the default service"
 		}
-		return s.failing(ctx, n, op, fumehood.ErrUnavailable, what)
+		return s.failing(ctx, u, op, fumehood.ErrUnavailable, what)
 	}
 }
 
 // phase returns what the start is waiting for with a container.
-func (s *Service) phase(n int, now StartState) string {
+func (s *Service) phase(u Unit, now State) string {
 	switch {
-	case s.host.Check(n) != nil && now.Health != Healthy:
+	case u.Check() != nil && now.Health != Healthy:
 		return "wait until healthy"
 	case s.oneShot:
 		return "wait until completed"
@@ -130,13 +149,13 @@ func (s *Service) phase(n int, now StartState) string {
 }
 
 // failing returns the error for a container that did not come up. The error includes the last lines of its log.
-func (s *Service) failing(ctx context.Context, n int, op string, class error, what string) error {
+func (s *Service) failing(ctx context.Context, u Unit, op string, class error, what string) error {
 	elapsed := time.Since(s.begun).Round(time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
 	defer cancel()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%v after its start)", what, elapsed)
-	check, log := s.host.Evidence(ctx, n, LastLines)
+	check, log := u.Evidence(ctx, LastLines)
 	if check != "" {
 		b.WriteString("; its last check: " + Readable(check))
 	}

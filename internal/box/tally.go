@@ -1,6 +1,6 @@
 package box
 
-// tally counts the commands that this process runs in the service, by all of its guests and by the Host, so that each
+// tally counts the commands that this process runs in the service, by all of its guests and by the Unit, so that each
 // can find out whether others ran meanwhile. Guests.mu protects it.
 type tally struct {
 	running int

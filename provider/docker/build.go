@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/fumehood/fumehood/internal/box"
 	"maps"
 	"slices"
 	"strings"
@@ -28,7 +29,7 @@ func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, b
 func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, error) {
 	image, err := p.ensureImage(ctx, ref)
 	if err != nil {
-		return provider.Image{}, within(ctx, "find image "+ref, err)
+		return provider.Image{}, box.Within(ctx, "find image "+ref, err)
 	}
 	return describe(image), nil
 }
@@ -92,7 +93,7 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 		BuildKit: buildKit, Labels: of.labels(nil),
 	}, report)
 	if err != nil && ctx.Err() != nil {
-		return "", within(ctx, "build image", err)
+		return "", box.Within(ctx, "build image", err)
 	}
 	return id, err
 }

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"errors"
+	"github.com/fumehood/fumehood/internal/box"
 	"strings"
 	"testing"
 
@@ -40,8 +41,8 @@ func TestBuiltin_unknown(t *testing.T) {
 		}
 	}
 	spec := fumehood.Spec{Name: "box", Compose: &fumehood.Compose{Content: "services: {a: {image: i, volumes: [{type: image, source: fumehood-builtin/nope, target: /x}]}}"}}
-	sb := &sandbox{p: p, spec: spec, rec: provider.NewRecorder(&spec)}
-	_, err := sb.prepare(t.Context())
+	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec, Rec: provider.NewRecorder(&spec)}, p: p}
+	err := sb.Prepare(t.Context())
 	check("a mounted image", err)
 	if _, is, err := p.builtin("fumehood-builtin"); is || err != nil {
 		t.Errorf("another image: %t, %v", is, err)

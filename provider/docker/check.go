@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"fmt"
+	"github.com/fumehood/fumehood/internal/box"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/docker/engine"
@@ -19,19 +20,19 @@ var (
 // guest has to answer anyway. With the engine transport it is inspected, because the Engine also reads files of exited
 // containers.
 func (sb *sandbox) Check(ctx context.Context) error {
-	if sb.spec.Compose == nil && !sb.direct() {
+	if sb.Spec.Compose == nil && !sb.direct() {
 		return nil
 	}
 	var all []engine.State
 	for _, s := range sb.services {
 		all = append(all, s.containers...)
 	}
-	return inParallel(len(all), func(i int) error {
+	return box.InParallel(len(all), func(i int) error {
 		st, err := sb.p.engine.Inspect(ctx, all[i].ID)
 		switch {
 		case err != nil:
 			return err
-		case st.Running && st.Health == engine.Unhealthy:
+		case st.Running && st.Health == box.Unhealthy:
 			err = fmt.Errorf("%s has become unhealthy", st.Name)
 		case !st.Running && (i == 0 || st.ExitCode != 0): // commands run in the first one
 			err = fmt.Errorf("%s has ended with code %d", st.Name, st.ExitCode)

@@ -19,19 +19,19 @@ func (s *service) Connection(ctx context.Context, user string) (fumehood.Connect
 	if !state.Running {
 		return fumehood.Connection{}, state.Unavailable()
 	}
-	name := s.info.Container
-	shell := []string{cmp.Or(s.sb.spec.Binary, "docker"), "exec", "-it"}
-	if user = cmp.Or(user, s.info.User); user != "" {
+	name := s.Info.Container
+	shell := []string{cmp.Or(s.sb.Spec.Binary, "docker"), "exec", "-it"}
+	if user = cmp.Or(user, s.Info.User); user != "" {
 		shell = append(shell, "--user", user)
 	}
 	conn := fumehood.Connection{
 		Container: name, Shell: append(shell, name, s.shell(ctx), "-l"),
-		VSCode: []string{"code", "--folder-uri", "vscode-remote://attached-container+" + hex.EncodeToString([]byte(name)) + s.info.Dir},
+		VSCode: []string{"code", "--folder-uri", "vscode-remote://attached-container+" + hex.EncodeToString([]byte(name)) + s.Info.Dir},
 	}
 	if conn.Ports, err = publishedPorts(s.Ports, state.Ports); err != nil {
 		return conn, err
 	}
-	conn.Ports = append(conn.Ports, s.forwards.All()...)
+	conn.Ports = append(conn.Ports, s.Forwards.All()...)
 	return conn, nil
 }
 

@@ -33,7 +33,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	sb.makeFolder(ctx)
 	var mount error // set if the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
-		project, err := sb.project(ctx, guest, unheld)
+		project, err := sb.plan(ctx, guest, unheld)
 		if err != nil {
 			return nil, err
 		}
@@ -69,18 +69,18 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 	if sb.alone() {
 		return nil
 	}
-	objects, err := sb.p.engine.Objects(ctx, compose.ProjectLabel+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	objects, err := sb.p.engine.Objects(ctx, compose.ProjectLabel+"="+sb.Spec.Name, engine.Container, engine.Network, engine.Volume)
 	if err != nil {
 		return err
 	}
 	if len(objects) > 0 {
-		return errors.Join(sb.taken(), sb.forget())
+		return errors.Join(sb.taken(), sb.abandon())
 	}
-	objects, err = sb.p.engine.Named(ctx, compose.OwnPrefix(sb.spec.Name), engine.Network, engine.Volume)
+	objects, err = sb.p.engine.Named(ctx, compose.OwnPrefix(sb.Spec.Name), engine.Network, engine.Volume)
 	if err != nil {
 		return err
 	}
-	own := []string{compose.OwnNetwork(sb.spec.Name)}
+	own := []string{compose.OwnNetwork(sb.Spec.Name)}
 	if sb.loaded != nil {
 		own = sb.loaded.OwnNames()
 	}
@@ -89,7 +89,7 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 		return nil
 	}
 	there := objects[i]
-	return errors.Join(sb.forget(), &fumehood.Error{
+	return errors.Join(sb.abandon(), &fumehood.Error{
 		Class: fumehood.ErrConfig, Err: fmt.Errorf("there is a %s %s, which the sandbox would use as its own", there.Kind, there.Name),
 		Hint: fmt.Sprintf("choose another name for the sandbox, or remove it with `docker %s rm %s`", there.Kind, there.Name),
 	})
@@ -115,7 +115,7 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 			if !sb.alone() {
 				return sb.taken() // Close removes the other objects
 			}
-			return errors.Join(sb.taken(), sb.forget()) // the container is not ours to remove
+			return errors.Join(sb.taken(), sb.abandon()) // the container is not ours to remove
 		}
 		svc := newService(sb, s, containers)
 		if err := svc.checkIDs(ctx); err != nil {
@@ -126,53 +126,55 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 		}
 		services = append(services, svc)
 	}
-	sb.services = services
+	sb.services, sb.Services = services, nil
+	for _, s := range services {
+		sb.Services = append(sb.Services, s.Service)
+	}
 	return nil
 }
 
-// prepare loads the spec's Compose project, if it has one, and makes sure that the daemon has all images. It returns
-// the architecture of the images.
-func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
-	if sb.spec.Compose == nil {
+// Prepare loads the spec's Compose project, if it has one, and makes sure that the daemon has all images.
+func (sb *sandbox) Prepare(ctx context.Context) (err error) {
+	if sb.Spec.Compose == nil {
 		image, err := sb.image(ctx)
-		sb.ids = map[string]string{compose.DefaultService: image.ID}
-		return image.Arch, err
+		sb.ids, sb.arch = map[string]string{compose.DefaultService: image.ID}, image.Arch
+		return err
 	}
-	if sb.loaded, err = compose.Load(ctx, sb.spec.Name, *sb.spec.Compose); err != nil {
+	if sb.loaded, err = compose.Load(ctx, sb.Spec.Name, *sb.Spec.Compose); err != nil {
 		var failed *compose.LoadError
 		if errors.As(err, &failed) {
-			sb.rec.Hide(failed.Variables)
+			sb.Rec.Hide(failed.Variables)
 		}
-		return "", err
+		return err
 	}
 	for _, env := range sb.loaded.Variables() {
-		sb.rec.Hide(env)
+		sb.Rec.Hide(env)
 	}
-	sb.p.logFiles(sb.spec, sb.loaded)
+	sb.p.logFiles(sb.Spec, sb.loaded)
 	if sb.loaded.AsksForRuntime() {
 		if _, err := sb.p.runtimes(ctx); err != nil { // needed to check that a requested runtime isolates no less than the default
-			return "", err
+			return err
 		}
 	}
 	if err := sb.checkRoutes(ctx); err != nil {
-		return "", err
+		return err
 	}
 	sources := sb.loaded.Sources()
 	for service, refs := range sb.loaded.Mounted() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {
-				return "", inService(err, service)
+				return inService(err, service)
 			}
 		}
 	}
 	var images map[string]prepared
-	if sb.spec.Images != nil {
-		images, err = sb.p.findPrepared(ctx, sources, sb.spec.Images)
+	if sb.Spec.Images != nil {
+		images, err = sb.p.findPrepared(ctx, sources, sb.Spec.Images)
 	} else {
-		images, err = sb.p.prepare(ctx, sources, sb.spec.Compose, sb.preparing)
+		images, err = sb.p.prepare(ctx, sources, sb.Spec.Compose, sb.preparing)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
 	sb.images, sb.ids = map[string]compose.Image{}, map[string]string{}
 	first := ""
@@ -182,29 +184,29 @@ func (sb *sandbox) prepare(ctx context.Context) (arch string, err error) {
 		sb.ids[name] = image.ID
 		switch {
 		case image.Arch == "": // the image does not declare one
-		case arch == "":
-			first, arch = name, image.Arch
-		case arch != image.Arch:
-			return "", &fumehood.Error{
+		case sb.arch == "":
+			first, sb.arch = name, image.Arch
+		case sb.arch != image.Arch:
+			return &fumehood.Error{
 				Op: "use image " + image.Ref, Service: name, Class: fumehood.ErrUnsupported,
-				Err:  fmt.Errorf("image is for %s, but that of service %s is for %s", image.Arch, first, arch),
+				Err:  fmt.Errorf("image is for %s, but that of service %s is for %s", image.Arch, first, sb.arch),
 				Hint: "use images for one architecture in all services of a project",
 			}
 		}
 	}
-	return arch, nil
+	return nil
 }
 
 // image returns the image of a sandbox without a Compose project.
 func (sb *sandbox) image(ctx context.Context) (engine.Image, error) {
-	if sb.spec.Images == nil {
-		return sb.p.ensureImage(ctx, sb.spec.Image)
+	if sb.Spec.Images == nil {
+		return sb.p.ensureImage(ctx, sb.Spec.Image)
 	}
-	return sb.p.findID(ctx, compose.DefaultService, sb.spec.Images[compose.DefaultService])
+	return sb.p.findID(ctx, compose.DefaultService, sb.Spec.Images[compose.DefaultService])
 }
 
-// project returns the project to create.
-func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
+// plan returns the project to create.
+func (sb *sandbox) plan(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
 	if err := sb.chooseSubnets(ctx); err != nil {
 		return nil, err
 	}
@@ -213,14 +215,14 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 		if len(sb.subnets) > 0 {
 			main.Subnet = sb.subnets[0]
 		}
-		spec := sb.spec
+		spec := sb.Spec
 		spec.Image = cmp.Or(spec.Images[compose.DefaultService], spec.Image)
 		return compose.Generate(spec, main, sb.labels()), nil
 	}
 	pol := compose.Policy{
-		Version: composesdk.Version(), Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.spec.Limits,
+		Version: composesdk.Version(), Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.Spec.Limits,
 		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(), Unheld: unheld,
-		Runtime: sb.spec.Runtime, Runtimes: sb.p.runtimesKnown(),
+		Runtime: sb.Spec.Runtime, Runtimes: sb.p.runtimesKnown(),
 	}
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false
@@ -235,24 +237,24 @@ func (sb *sandbox) project(ctx context.Context, guest string, unheld compose.Unh
 // logChanges logs what weakens the isolation. It also logs that the project's networks are internal, which users may
 // not expect.
 func (sb *sandbox) logChanges(ctx context.Context) {
-	log := sb.p.loggerOf(sb.spec)
+	log := sb.p.loggerOf(sb.Spec)
 	if len(sb.loaded.Boundless(fumehood.DefaultMemory+1)) > 0 { // otherwise the daemon's memory is not needed
 		if info, err := sb.p.info(ctx); err == nil {
 			for _, name := range sb.loaded.Boundless(info.Memory) {
-				log.Warn("the sandbox has no limit: the project's limit is the whole machine or more", "sandbox", sb.spec.Name, "service", name, "limit", "memory")
+				log.Warn("the sandbox has no limit: the project's limit is the whole machine or more", "sandbox", sb.Spec.Name, "service", name, "limit", "memory")
 			}
 		}
 	}
 	switch {
 	case !sb.loaded.Internal():
-		log.Warn("the sandbox has a network", "sandbox", sb.spec.Name, "egress", fumehood.EgressInternet)
+		log.Warn("the sandbox has a network", "sandbox", sb.Spec.Name, "egress", fumehood.EgressInternet)
 	case len(sb.loaded.NetworksNeeded()) > 0:
-		log.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.spec.Name)
+		log.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.Spec.Name)
 	}
-	provider.LogSeccomp(log, sb.spec)
+	provider.LogSeccomp(log, sb.Spec)
 	for _, c := range sb.changes {
 		if c.Unsafe {
-			log.Warn(brokenIsolation, "sandbox", sb.spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)
+			log.Warn(brokenIsolation, "sandbox", sb.Spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (s *service) death(ctx context.Context) error {
 	state, err := s.sb.p.engine.Inspect(ctx, s.id)
 	switch {
 	case engine.IsGone(err), err == nil && state.Status == "removing":
-		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("container %s was removed", s.info.Container), Hint: "start a new sandbox"}
+		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("container %s was removed", s.Info.Container), Hint: "start a new sandbox"}
 	case err != nil || state.Running || state.Status == "created":
 		return nil
 	case s.deaths.report != nil && s.deaths.began == state.Began:
@@ -56,16 +56,16 @@ func (s *service) diedOfMemory() bool {
 // exitReport returns the report on a container that has exited.
 func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	if state.ExitCode == 128+9 && !state.OOMKilled {
-		struck := func(c engine.ContainerState) bool { return c.OOMs > c.Before }
+		struck := func(c box.State) bool { return c.OOMs > c.Before }
 		state.OOMKilled = struck(s.sb.p.watch.Await(ctx, s.id, box.OOMWithin, struck))
 	}
 	var known *fumehood.Error
 	errors.As(state.Unavailable(), &known)
-	seen := s.sb.p.watch.Await(ctx, s.id, box.DeathWait, over)
+	seen := s.sb.p.watch.Await(ctx, s.id, box.DeathWait, func(c box.State) bool { return !c.Lives })
 	// Under gVisor, the out-of-memory killer kills the sandbox process, and the guest then exits with any code.
 	s.deaths.oom = state.OOMKilled && seen.Alone && (state.ExitCode == 128+9 || s.Guest == compose.ReadableGuest)
 	// There root may also kill the guest, and too many processes end gVisor itself.
-	inside := seen.Alone && !seen.Signaled && s.Serves && s.Guest == compose.ReadableGuest && state.ExitCode != 0 && s.sb.ran.Load()
+	inside := seen.Alone && !seen.Signaled && s.Serves && s.Guest == compose.ReadableGuest && state.ExitCode != 0 && s.sb.Ran.Load()
 	if s.deaths.oom || inside || seen.Alone && !s.Serves && !s.OneShot() { // our own program only ends if the daemon or we end it
 		known.Class = fumehood.ErrBroken
 	}
@@ -80,7 +80,7 @@ func (s *service) exitReport(ctx context.Context, state engine.State) error {
 	}
 	log := s.sb.p.engine.LastLog(ctx, state, box.LastLines)
 	if strings.TrimSpace(log) == "" {
-		log = s.guests.Complaint() // not all log drivers support reading
+		log = s.Guests.Complaint() // not all log drivers support reading
 	}
 	if strings.TrimSpace(log) == "" {
 		return known
@@ -101,4 +101,4 @@ func (s *service) alive(ctx context.Context) error {
 }
 
 // explain returns the service's death in place of an error that the death caused.
-func (s *service) explain(ctx context.Context, err error) error { return s.guests.Explain(ctx, err) }
+func (s *service) explain(ctx context.Context, err error) error { return s.Guests.Explain(ctx, err) }

@@ -43,7 +43,7 @@ func described(labels map[string]string) fumehood.Info {
 
 // recordNetwork records which network the sandbox has, and which of its ports are reachable.
 func (sb *sandbox) recordNetwork() {
-	n := provider.NetworkAccess{Network: sb.spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
+	n := provider.NetworkAccess{Network: sb.Spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
 	switch {
 	case sb.loaded != nil && sb.loaded.Internal():
 		n.Network = "internal"
@@ -60,7 +60,7 @@ func (sb *sandbox) recordNetwork() {
 		n.Subnets = append(n.Subnets, subnet.String())
 	}
 	for _, s := range sb.services {
-		n.Ports[s.Name] = slices.Concat(s.Ports, s.Service.Forward)
+		n.Ports[s.Name] = slices.Concat(s.Ports, s.Service.Service.Forward)
 	}
-	sb.rec.Network(n)
+	sb.Rec.Network(n)
 }

@@ -38,7 +38,7 @@ func checkUsers(ctx context.Context, look func(ctx context.Context, file string)
 func (s *service) trapped(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DeathWait)
 	defer cancel()
-	look, main := s.checkRegular, s.guests.Main()
+	look, main := s.checkRegular, s.Guests.Main()
 	if main != nil {
 		look = func(ctx context.Context, file string) error { return sees(ctx, main, file) }
 	}
@@ -66,7 +66,7 @@ func (s *service) trapped(ctx context.Context) error {
 // checkRegular returns an error unless a file is a regular file of at most maxUsers bytes. The service's guest sees the
 // same files as the runtime, except where links lead through /proc, because each process sees its own entries there.
 func (s *service) checkRegular(ctx context.Context, file string) error {
-	main := s.guests.Main()
+	main := s.Guests.Main()
 	if main == nil {
 		return s.engineSees(ctx, file)
 	}

@@ -65,8 +65,8 @@ func (sb *sandbox) verifyMounts(ctx context.Context) error {
 	if len(sb.mounts) == 0 || sb.direct() {
 		return nil
 	}
-	guests := sb.services[0].guests
-	for i, m := range sb.spec.Mounts {
+	guests := sb.Services[0].Guests
+	for i, m := range sb.Spec.Mounts {
 		g, err := guests.Own(ctx)
 		if err != nil {
 			return err

@@ -79,10 +79,8 @@ func version(t *testing.T, group string) *Provider {
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		for sb := range p.open.All() {
-			if err := sb.Close(ctx); err != nil {
-				t.Error(err)
-			}
+		if err := p.life.Open.Close(ctx); err != nil {
+			t.Error(err)
 		}
 		for _, o := range guestsOf(ctx, t, p, volumePrefix+suffix) {
 			if err := p.engine.Remove(ctx, o); err != nil {

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"github.com/fumehood/fumehood/internal/box"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,98 +25,107 @@ var _ provider.Opener = (*Provider)(nil)
 // Open connects to a kept sandbox. It uses only the sandbox's labels, so it needs neither the process that started the
 // sandbox nor a file on this machine.
 func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, error) {
-	op := "open sandbox " + name
-	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
-	if err != nil {
-		return nil, within(ctx, op, err)
-	}
-	if len(found) == 0 {
-		return nil, unknown(op, name)
-	}
-	containers := found[0]
-	first := containers[0]
-	if !first.Running {
-		return nil, within(ctx, op, first.Unavailable())
-	}
-	sb := &sandbox{
-		p: p, spec: fumehood.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[owner.LabelBinary]}, started: true,
-		of: described(first.Labels),
-	}
-	if sb.key, err = hex.DecodeString(first.Labels[owner.LabelKey]); err != nil || len(sb.key) != wire.SecretSize {
-		sb.key = nil
-	}
-	if folder := filepath.Join(p.stateDir, name); p.stateDir != "" && filepath.IsLocal(name) && owner.ReadFolder(folder).Kept {
-		sb.folder = folder
-	}
-	sb.ran.Store(true)
-	for _, s := range byService(containers) {
-		guest, err := p.guestOf(ctx, s[0].Runtime)
-		if err != nil {
-			return nil, within(ctx, op, err)
-		}
-		sb.services = append(sb.services, newService(sb, compose.Service{
-			Guest: guest, Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[owner.LabelMain] == owner.MainGuest, Ports: s[0].Ports,
-		}, s))
-	}
-	_, place, err := p.open.Begin(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer place.Settle()
-	sb.place = place
-	sb.leave = p.watch.Also(ctx, owner.LabelSandbox+"="+name)
-	for _, c := range containers {
-		if c.Running {
-			p.watch.Runs(c.ID)
-		}
-	}
-	made := provider.New(sb, fumehood.Spec{Name: name}, nil)
-	place.Hold(sb, made.Close)
-	return made, nil
-}
-
-func unknown(op, name string) error {
-	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox named %q", name), Hint: "`fumehood ps` lists the named sandboxes"}
+	return p.life.OpenKept(ctx, name)
 }
 
 // Kept lists the kept sandboxes by name: all, or those of the given names that exist.
 func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSandbox, error) {
-	label, renewed := owner.LabelKept+"=true", ""
-	if len(names) == 1 { // the containers of others may not answer
-		label, renewed = owner.LabelSandbox+"="+names[0], names[0]
+	return p.life.Kept(ctx, names...)
+}
+
+// Logs passes on the output of a service's main process.
+func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
+	return p.life.Logs(ctx, name, service, opts, out)
+}
+
+// Renew postpones the expiry of a kept sandbox.
+func (p *Provider) Renew(ctx context.Context, name string, ttl time.Duration) (time.Time, error) {
+	return p.life.Renew(ctx, name, ttl)
+}
+
+// Find finds kept sandboxes by the labels of their containers.
+func (p driver) Find(ctx context.Context, name string, expiries bool) ([]box.Found, error) {
+	label := owner.LabelKept + "=true"
+	if name != "" { // the containers of others may not answer
+		label = owner.LabelSandbox + "=" + name
 	}
-	found, err := p.kept(ctx, label)
+	sandboxes, err := p.kept(ctx, label)
 	if err != nil {
-		return nil, within(ctx, "list sandboxes", err)
+		return nil, err
 	}
-	renewals, err := p.renewals(ctx, renewed)
-	if err != nil {
-		return nil, within(ctx, "list sandboxes", err)
+	var renewals []engine.Object
+	if expiries {
+		if renewals, err = p.renewals(ctx, name); err != nil {
+			return nil, err
+		}
 	}
-	var all []provider.KeptSandbox
-	for _, containers := range found {
-		first := containers[0]
-		k := provider.KeptSandbox{
-			Info: described(first.Labels), Created: first.Created, States: map[string]string{},
-		}
-		k.Name, k.Provider = first.Labels[owner.LabelSandbox], p.Name()
-		if len(names) > 0 && !slices.Contains(names, k.Name) {
-			continue
-		}
-		k.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
-		for _, r := range renewals {
-			if until := timeOf(r, owner.LabelExpires); r.Labels[owner.LabelSandbox] == k.Name && !k.Expires.IsZero() && until.After(k.Expires) {
-				k.Expires = until
-			}
-		}
-		for _, s := range byService(containers) {
-			info := newService(nil, compose.Service{Name: serviceOf(s[0]), Image: s[0].Image}, s).info
-			k.Services = append(k.Services, info)
-			k.States[info.Name] = condition(s)
-		}
-		all = append(all, k)
+	found := make([]box.Found, len(sandboxes))
+	for i, containers := range sandboxes {
+		found[i] = p.found(containers, renewals)
 	}
-	return all, nil
+	return found, nil
+}
+
+// found describes the kept sandbox of containers.
+func (p driver) found(containers []engine.State, renewals []engine.Object) box.Found {
+	first, services := containers[0], byService(containers)
+	f := box.Found{KeptSandbox: provider.KeptSandbox{Info: described(first.Labels), Created: first.Created, States: map[string]string{}}}
+	f.Name, f.Provider = first.Labels[owner.LabelSandbox], p.Name()
+	f.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
+	for _, r := range renewals {
+		if until := timeOf(r, owner.LabelExpires); r.Labels[owner.LabelSandbox] == f.Name && !f.Expires.IsZero() && until.After(f.Expires) {
+			f.Expires = until
+		}
+	}
+	for _, s := range services {
+		info := describeService(serviceOf(s[0]), s[0].Image, s[0])
+		f.Services = append(f.Services, info)
+		f.States[info.Name] = condition(s)
+		f.Programs = append(f.Programs, s[0].Labels[owner.LabelMain] != owner.MainGuest)
+	}
+	f.Open = func(ctx context.Context) (box.Body, error) { return p.connect(ctx, f.Info, services) }
+	f.Logs = func(ctx context.Context, i int, opts provider.LogOptions, out provider.Sink) error {
+		return p.engine.Logs(ctx, services[i][0], opts, out)
+	}
+	f.Extend = func(ctx context.Context, until time.Time) error { return p.extend(ctx, f.Name, until) }
+	return f
+}
+
+// connect connects to the kept sandbox of containers, by service.
+func (p driver) connect(ctx context.Context, about fumehood.Info, services [][]engine.State) (box.Body, error) {
+	first := services[0][0]
+	if !first.Running {
+		return nil, first.Unavailable()
+	}
+	name := about.Name
+	about.Services = nil
+	sb := &sandbox{p: p.Provider, Sandbox: box.Sandbox{
+		Spec: fumehood.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[owner.LabelBinary]}, About: about,
+	}}
+	var err error
+	if sb.Key, err = hex.DecodeString(first.Labels[owner.LabelKey]); err != nil || len(sb.Key) != wire.SecretSize {
+		sb.Key = nil
+	}
+	if folder := filepath.Join(p.stateDir, name); p.stateDir != "" && filepath.IsLocal(name) && owner.ReadFolder(folder).Kept {
+		sb.folder = folder
+	}
+	for _, s := range services {
+		guest, err := p.guestOf(ctx, s[0].Runtime)
+		if err != nil {
+			return nil, err
+		}
+		made := newService(sb, compose.Service{
+			Guest: guest, Name: serviceOf(s[0]), Image: s[0].Image, Serves: s[0].Labels[owner.LabelMain] == owner.MainGuest, Ports: s[0].Ports,
+		}, s)
+		sb.services, sb.Services = append(sb.services, made), append(sb.Services, made.Service)
+	}
+	sb.unwatch = p.watch.Also(ctx, owner.LabelSandbox+"="+name)
+	for _, c := range slices.Concat(services...) {
+		if c.Running {
+			p.watch.Runs(c.ID)
+		}
+	}
+	return sb, nil
 }
 
 // condition describes the state of a service's containers, for display.
@@ -137,36 +146,6 @@ func condition(containers []engine.State) string {
 	return strings.Join(all, ", ")
 }
 
-// Logs passes on the output of a service's main process.
-func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
-	op := "read logs of " + name
-	found, err := p.kept(ctx, owner.LabelSandbox+"="+name)
-	if err != nil {
-		return within(ctx, op, err)
-	}
-	if len(found) == 0 {
-		return unknown(op, name)
-	}
-	container := found[0][0]
-	if service != "" {
-		i := slices.IndexFunc(found[0], func(c engine.State) bool { return serviceOf(c) == service })
-		if i < 0 {
-			return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists the services"}
-		}
-		container = found[0][i]
-	}
-	if container.Labels[owner.LabelMain] == owner.MainGuest {
-		return &fumehood.Error{
-			Op: op, Service: serviceOf(container), Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
-			Hint: "`fumehood process` shows the output of detached commands",
-		}
-	}
-	if err := p.engine.Logs(ctx, container, opts, out); err != nil {
-		return within(ctx, op, err)
-	}
-	return nil
-}
-
 // kept finds kept sandboxes by a label. It returns the containers of each, ordered by sandbox name; the default service
 // comes first, then the others by service name and number.
 func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, error) {
@@ -181,7 +160,7 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 		return o.Foreign || o.Labels[owner.LabelKept] != "true" || o.Labels[compose.OneoffLabel] == "True"
 	})
 	containers := make([]engine.State, len(objects))
-	err = inParallel(len(objects), func(i int) (err error) {
+	err = box.InParallel(len(objects), func(i int) (err error) {
 		containers[i], err = p.engine.Inspect(ctx, objects[i].ID)
 		if engine.IsGone(err) { // removed just now
 			return nil

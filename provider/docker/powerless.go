@@ -22,7 +22,7 @@ import (
 func (s *service) errPowerless() error {
 	return &fumehood.Error{
 		Class: fumehood.ErrUnsupported,
-		Err:   fmt.Errorf("root would have no capabilities here: in a service of user %s, a Docker Engine before %s gives root none", s.info.User, engine.CapableExec),
+		Err:   fmt.Errorf("root would have no capabilities here: in a service of user %s, a Docker Engine before %s gives root none", s.Info.User, engine.CapableExec),
 		Hint:  `run the service as root, give it security_opt: ["no-new-privileges:false"] in the Compose file, or use an Engine of 24.0 or newer`,
 	}
 }
@@ -30,7 +30,7 @@ func (s *service) errPowerless() error {
 // mayAsRoot rejects a user whom the Engine would start as root without root's capabilities. It asks the user's guest,
 // once for each user who may be root.
 func (s *service) mayAsRoot(ctx context.Context, user string) error {
-	if user == "" || user == s.info.User || isNoRoot(user) || isRoot(s.info.User) {
+	if user == "" || user == s.Info.User || isNoRoot(user) || isRoot(s.Info.User) {
 		return nil
 	}
 	s.owning.Lock()
@@ -60,7 +60,7 @@ func (s *service) lacksAsRoot(ctx context.Context, user string) (bool, error) {
 		}
 		return s.execLacks(ctx) // the guest cannot be trusted
 	}
-	return s.guests.Lacks(ctx, user)
+	return s.Guests.Lacks(ctx, user)
 }
 
 // execLacks reports whether the Engine starts root without root's capabilities if the service's user is not root. An
@@ -72,7 +72,7 @@ func (s *service) execLacks(ctx context.Context) (bool, error) {
 
 // checkIDs rejects numbers that are not user or group ids, before the Engine takes them for names.
 func (s *service) checkIDs(ctx context.Context) error {
-	for _, user := range slices.Concat(s.HookUsers, []string{s.info.User}) {
+	for _, user := range slices.Concat(s.HookUsers, []string{s.Info.User}) {
 		if err := files.CheckIDs(user); err != nil {
 			return &fumehood.Error{Op: "check the user", Service: s.Name, Class: fumehood.ErrConfig, Err: err}
 		}
@@ -94,7 +94,7 @@ func (s *service) checkIDs(ctx context.Context) error {
 
 // checkHooks rejects post_start hooks that the Engine would run as root without root's capabilities.
 func (s *service) checkHooks(ctx context.Context) error {
-	if isRoot(s.info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) {
+	if isRoot(s.Info.User) || !slices.ContainsFunc(s.HookUsers, isRoot) {
 		return nil
 	}
 	if lacks, err := s.execLacks(ctx); err != nil || !lacks {

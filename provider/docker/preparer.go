@@ -3,6 +3,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"github.com/fumehood/fumehood/internal/box"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/buildcontext"
@@ -40,19 +41,22 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 	if spec.Compose == nil {
 		spec.Image = cmp.Or(spec.Image, p.opts.DefaultImage)
 	}
-	if err := p.check(ctx, spec); err != nil {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	if err := p.checkNetwork(ctx, spec); err != nil {
 		return nil, err
 	}
 	if _, err := p.checkMounts(spec); err != nil {
 		return nil, err
 	}
-	sb := &sandbox{p: p, spec: spec, rec: provider.NewRecorder(&spec), preparing: opts}
-	arch, err := sb.prepare(ctx)
+	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec, Rec: provider.NewRecorder(&spec)}, p: p, preparing: opts}
+	err := sb.Prepare(ctx)
 	if err == nil && !opts.BuildOnly {
-		_, err = p.ensureGuest(ctx, arch)
+		_, err = p.ensureGuest(ctx, sb.arch)
 	}
 	if err != nil {
-		return nil, masked(spec.Compose, within(ctx, op, err))
+		return nil, box.Masked(spec.Compose, box.Within(ctx, op, err))
 	}
 	return sb.ids, nil
 }

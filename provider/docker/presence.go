@@ -10,9 +10,10 @@ import (
 // claimsKind is the kind of the folder in which processes claim that they live: see owner.StateDir.
 const claimsKind = "owners"
 
-// present sets what the provider runs beside its sandboxes.
-func (p *Provider) present() {
-	at := &p.presence
+// live sets how the provider's sandboxes live, and what runs beside them.
+func (p *Provider) live() {
+	p.life.Driver, p.life.Alone, p.life.Open.AtOnce = driver{p}, true, removals
+	at := &p.life.Presence
 	at.Kind, at.Claims, at.Patience, at.Log = reaperKind, claimsKind, p.opts.speedup.Of(sweepEnd), p.opts.Logger
 	if !p.opts.NoReaper {
 		at.Job = reaping{Host: p.compose.Found.Host, Context: p.compose.Found.Context, StateDir: p.stateDir, Speedup: p.opts.speedup}

@@ -13,11 +13,9 @@ package docker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,8 +27,6 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/internal/seccomp"
-	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/provider"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -131,8 +127,7 @@ type Provider struct {
 	stateDir string // holds the sandboxes' folders; empty if there are none
 	clock    func() time.Time
 	among    func(o sweep.Object) bool // selects what all cleanups consider; nil means everything
-	presence box.Presence
-	open     box.Set[*sandbox]
+	life     box.Life
 
 	guestWithin time.Duration                                                                     // bounds the first exchange with a guest
 	guestFor    func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
@@ -228,8 +223,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	c.Settle()
 	p.findStateDir()
-	p.open.AtOnce = removals
-	p.present()
+	p.live()
 	p.watch = p.engine.Watch(ctx, owner.LabelOwner+"="+self.String())
 	return p, nil
 }
@@ -240,115 +234,47 @@ func (p *Provider) Name() string { return "docker" }
 // Start starts a sandbox. It gets missing images, creates the generated or loaded project, starts it, and returns when
 // all services are ready.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	return p.life.Start(ctx, spec)
+}
+
+// driver makes the sandboxes of a provider.
+type driver struct{ *Provider }
+
+var _ box.Driver = driver{}
+
+// Plan checks a spec, and sets its image and runtime.
+func (p driver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) {
 	if spec.Image == "" && spec.Compose == nil {
 		spec.Image = p.opts.DefaultImage
 	}
-	if spec.Name == "" {
-		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
+	if err := p.checkNetwork(ctx, spec); err != nil {
+		return nil, err
 	}
-	rec := provider.NewRecorder(&spec)
-	sb, err := p.begin(ctx, spec, rec)
-	if err != nil {
-		return nil, rec.Failed(masked(spec.Compose, err))
+	if err := seccomp.Check(spec.Seccomp, p.opts.Seccomp); err != nil {
+		return nil, err
 	}
-	p.logSeccomp()
-	p.logRuntime(sb.spec)
-	if spec.Compose == nil {
-		p.logLoosened(spec)
-	} else {
-		sb.logChanges(ctx)
+	if err := p.checkEngine(ctx); err != nil {
+		return nil, err
 	}
-	made := provider.New(sb, sb.spec, rec)
-	sb.place.Hold(sb, made.Close)
-	return made, nil
-}
-
-// begin starts a sandbox. The spec has a name and an image or project.
-func (p *Provider) begin(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
-	op := "start sandbox " + spec.Name
-	err := p.check(ctx, spec)
-	if err == nil {
-		err = seccomp.Check(spec.Seccomp, p.opts.Seccomp)
+	if err := p.checkDisk(spec); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		if err = p.checkEngine(ctx); ctx.Err() != nil {
-			err = within(ctx, op, err)
-		}
-	}
-	if err == nil {
-		err = p.checkDisk(spec)
-	}
-	var mounts []wire.FileID
-	if err == nil {
-		mounts, err = p.checkMounts(spec)
-	}
-	if err == nil {
-		spec.Runtime, err = p.chooseRuntime(ctx, spec)
-	}
+	mounts, err := p.checkMounts(spec)
 	if err != nil {
 		return nil, err
 	}
-	ctx, place, err := p.open.Begin(ctx, spec.Name)
-	if err != nil {
+	if spec.Runtime, err = p.chooseRuntime(ctx, spec); err != nil {
 		return nil, err
 	}
-	defer place.Settle()
-	sb := &sandbox{p: p, spec: spec, rec: rec, mounts: mounts, place: place}
+	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec}, p: p.Provider, mounts: mounts}
 	if spec.Keep && p.opts.Transport == TransportGuest {
-		sb.key = make([]byte, wire.SecretSize)
-		_, _ = rand.Read(sb.key) // it never fails
-	}
-	if spec.TTL > 0 {
-		sb.expires = time.Now().Add(spec.TTL)
-	}
-	end := rec.Phase("images")
-	arch, err := sb.prepare(ctx)
-	end(err)
-	if err != nil {
-		return nil, within(ctx, op, err)
-	}
-	if err := p.admission.enter(ctx); err != nil {
-		return nil, within(ctx, op, err)
-	}
-	sb.admitted = true
-	place.Hold(sb, sb.Close)
-	p.presence.Attend(ctx, spec.Keep)
-	err = p.up(ctx, sb, arch)
-	p.admission.started()
-	if err != nil {
-		// The error keeps the class of the first cause, and includes errors of the cleanup.
-		end := rec.Phase("close")
-		trouble := sb.Close(ctx)
-		end(trouble)
-		return nil, within(ctx, op, err, trouble)
+		sb.Key = box.NewKey()
 	}
 	return sb, nil
 }
 
-// within adds the operation to err. If ctx has ended, the class is ErrCanceled, or ErrUnavailable if the provider was
-// closed. trouble is errors of the cleanup, which are appended.
-func within(ctx context.Context, op string, err error, trouble ...error) error {
-	e := &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
-	var known *fumehood.Error
-	if ctx.Err() != nil {
-		e.Class, e.Err = fumehood.ErrCanceled, fumehood.Ended(ctx)
-		if box.IsClosed(ctx) {
-			e.Class, e.Err = fumehood.ErrUnavailable, context.Cause(ctx)
-		}
-	} else if errors.As(err, &known) {
-		e.Class = fumehood.ClassOf(err)
-	}
-	if t := errors.Join(trouble...); t != nil {
-		e.Err = fmt.Errorf("%w\nand then: %s", e.Err, t.Error())
-	}
-	return e
-}
-
-// check rejects a spec that cannot be started, before anything is created.
-func (p *Provider) check(ctx context.Context, spec fumehood.Spec) error {
-	if err := spec.Validate(); err != nil {
-		return err
-	}
+// checkNetwork rejects a network that does not exist.
+func (p *Provider) checkNetwork(ctx context.Context, spec fumehood.Spec) error {
 	switch spec.Network.Mode {
 	case "", fumehood.NetworkNone, fumehood.NetworkBridge, fumehood.NetworkHost:
 		return nil
@@ -371,13 +297,6 @@ func (p *Provider) mountHint() string {
 	return engine.UploadHint
 }
 
-// release gives back what admits the sandbox.
-func (p *Provider) release(sb *sandbox) {
-	if sb.place.Leave() && sb.admitted {
-		p.admission.left()
-	}
-}
-
 // closeTimeout bounds the removal of everything that a provider holds.
 const closeTimeout = 60 * time.Second
 
@@ -386,24 +305,8 @@ const closeTimeout = 60 * time.Second
 func (p *Provider) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.opts.speedup.Of(closeTimeout))
 	defer cancel()
-	err := p.open.Close(ctx)
-	p.presence.Leave(err == nil)
+	err := p.life.Open.Close(ctx)
+	p.life.Leave(err == nil)
 	p.watch.Close()
 	return errors.Join(err, p.compose.Close())
-}
-
-// inParallel calls f for 0 to n-1 concurrently and joins the errors.
-func inParallel(n int, f func(i int) error) error {
-	errs := make([]error, n)
-	slots := make(chan struct{}, removals)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			errs[i] = f(i)
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

@@ -9,35 +9,20 @@ import (
 	"github.com/fumehood/fumehood/internal/owner/sweep"
 )
 
-// Renew postpones the expiry of a kept sandbox. An Engine cannot change labels. The new expiry is therefore a label of an
+// extend postpones the expiry of a kept sandbox. An Engine cannot change labels. The new expiry is therefore a label of an
 // empty volume that belongs to the sandbox. The latest expiry of a sandbox's objects counts.
-func (p *Provider) Renew(ctx context.Context, name string, ttl time.Duration) (time.Time, error) {
-	op := "renew sandbox " + name
-	found, err := p.Kept(ctx, name)
-	if err != nil {
-		return time.Time{}, within(ctx, op, err)
-	}
-	expires := time.Now().Add(ttl).UTC().Truncate(time.Second)
-	switch {
-	case len(found) == 0:
-		return time.Time{}, unknown(op, name)
-	case found[0].Expires.IsZero(), !expires.After(found[0].Expires):
-		return found[0].Expires, nil
-	}
+func (p *Provider) extend(ctx context.Context, name string, until time.Time) error {
 	old, err := p.renewals(ctx, name)
 	if err != nil {
-		return time.Time{}, within(ctx, op, err)
+		return err
 	}
 	labels := p.ownerLabels()
 	labels[owner.LabelSandbox], labels[owner.LabelKept], labels[owner.LabelRenewed] = name, "true", name
-	labels[owner.LabelExpires] = expires.Format(time.RFC3339)
-	if err := p.engine.CreateVolume(ctx, name+"-until-"+expires.Format("20060102T150405Z"), labels); err != nil {
-		return time.Time{}, within(ctx, op, err)
+	labels[owner.LabelExpires] = until.Format(time.RFC3339)
+	if err := p.engine.CreateVolume(ctx, name+"-until-"+until.Format("20060102T150405Z"), labels); err != nil {
+		return err
 	}
-	if err := removeAll(context.WithoutCancel(ctx), p.engine, old); err != nil {
-		return expires, within(ctx, op, err)
-	}
-	return expires, nil
+	return removeAll(context.WithoutCancel(ctx), p.engine, old)
 }
 
 // renewals lists the volumes with new expiries of a sandbox or, if name is empty, of all.

@@ -3,14 +3,11 @@ package docker
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -24,40 +21,28 @@ import (
 
 // sandbox is the backend of one project.
 type sandbox struct {
-	p    *Provider
-	spec fumehood.Spec
-	rec  *provider.Recorder // records its start; nil if another process started it
+	box.Sandbox
+	p *Provider
 
 	loaded    *compose.Project         // nil without a Compose project
+	project   *compose.Project         // as it is created
 	images    map[string]compose.Image // by service
 	ids       map[string]string        // image IDs by service
+	arch      string                   // of the images
 	preparing provider.PrepareOptions
 	mounts    []wire.FileID    // identities of the spec's mounts, as checked
 	changes   []compose.Change // made to the project
-	services  []*service       // the default one first; nil before they are created
+	services  []*service       // in the order of Services
 
-	of fumehood.Info // from the labels if another process started it; also has the limits that are not enforced
-
-	key     []byte    // the secret of a kept sandbox's resident guests; nil if there are none
-	expires time.Time // when a kept sandbox expires; zero if it does not
-	leave   func()    // stops watching a sandbox of another process; nil if this one started it
-
-	place    *box.Place[*sandbox]
-	admitted bool // it holds a slot of MaxRunning
+	unwatch func() // stops watching a sandbox of another process; nil if this one started it
 
 	folder     string // on this machine, see state.go; empty without a folder
 	socketless bool   // nothing can be mounted from it
 	subnets    []netip.Prefix
-
-	ran atomic.Bool // a command has run, started by any process
-
-	mu      sync.Mutex // held during removal
-	started bool       // completely
-	gone    bool
 }
 
 var (
-	_ provider.Backend = (*sandbox)(nil)
+	_ box.Body         = (*sandbox)(nil)
 	_ provider.Stopper = (*sandbox)(nil)
 	_ provider.Freezer = (*sandbox)(nil)
 )
@@ -76,14 +61,14 @@ func (p *Provider) ownerLabels() map[string]string {
 // image's own labels would match where objects are only filtered by label. The seal covers the labels that are read.
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
-	l[owner.LabelSandbox], l[owner.LabelKept], l[owner.LabelSeccomp] = sb.spec.Name, strconv.FormatBool(sb.spec.Keep), sb.spec.Seccomp
-	maps.Copy(l, describing(provider.Describe(&sb.spec, fumehood.Info{Unenforced: sb.of.Unenforced})))
-	if !sb.spec.Keep {
+	l[owner.LabelSandbox], l[owner.LabelKept], l[owner.LabelSeccomp] = sb.Spec.Name, strconv.FormatBool(sb.Spec.Keep), sb.Spec.Seccomp
+	maps.Copy(l, describing(provider.Describe(&sb.Spec, fumehood.Info{Unenforced: sb.About.Unenforced})))
+	if !sb.Spec.Keep {
 		return l
 	}
-	l[owner.LabelKey], l[owner.LabelBinary], l[owner.LabelExpires] = hex.EncodeToString(sb.key), sb.spec.Binary, ""
-	if !sb.expires.IsZero() {
-		l[owner.LabelExpires] = sb.expires.UTC().Format(time.RFC3339)
+	l[owner.LabelKey], l[owner.LabelBinary], l[owner.LabelExpires] = hex.EncodeToString(sb.Key), sb.Spec.Binary, ""
+	if !sb.Expires.IsZero() {
+		l[owner.LabelExpires] = sb.Expires.UTC().Format(time.RFC3339)
 	}
 	return l
 }
@@ -95,59 +80,35 @@ func (sb *sandbox) serves() bool { return sb.p.opts.Transport == TransportGuest 
 // direct reports whether commands and files use no program in the sandbox.
 func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine }
 
-// Info returns a description of the sandbox.
-func (sb *sandbox) Info() fumehood.Info {
-	info := sb.of
-	info.Name, info.Provider = sb.spec.Name, sb.p.Name()
-	for _, s := range sb.services {
-		info.Services = append(info.Services, s.info)
+// Admit waits until the limits on sandboxes allow one more.
+func (sb *sandbox) Admit(ctx context.Context) (started, left func(), err error) {
+	a := sb.p.admission
+	return a.started, a.left, a.enter(ctx)
+}
+
+// Leave stops watching a kept sandbox, and closes the connections to it.
+func (sb *sandbox) Leave() {
+	sb.Disconnect()
+	if sb.unwatch != nil {
+		sb.unwatch()
 	}
-	return info
 }
 
-// Service returns the backend of a service.
-func (sb *sandbox) Service(name string) provider.ServiceBackend { return sb.service(name) }
-
-func (sb *sandbox) service(name string) *service {
-	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.Name == name })]
-}
-
-// forget releases the sandbox and makes Close leave the daemon's objects in place.
-func (sb *sandbox) forget() error {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	sb.gone = true
-	sb.p.release(sb)
+// Remove removes the sandbox's objects and its folder.
+func (sb *sandbox) Remove(ctx context.Context) error {
+	sb.Disconnect()
+	ctx, cancel := context.WithTimeout(ctx, sb.p.opts.speedup.Of(removeTimeout))
+	defer cancel()
+	if err := sb.remove(ctx); err != nil {
+		return sb.unanswered(ctx, err)
+	}
 	return sb.removeFolder()
 }
 
-// Close removes the sandbox's objects. It leaves them in place if the sandbox is a kept one that has started.
-func (sb *sandbox) Close(ctx context.Context) error {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.gone {
-		return nil
-	}
-	for _, s := range sb.services {
-		s.forwards.Close()
-		s.guests.Close()
-	}
-	if !sb.spec.Keep || !sb.started {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
-		defer cancel()
-		if err := sb.remove(ctx); err != nil {
-			return sb.unanswered(ctx, err)
-		}
-		if err := sb.removeFolder(); err != nil {
-			return err
-		}
-	}
-	if sb.leave != nil {
-		sb.leave()
-	}
-	sb.gone = true
-	sb.p.release(sb)
-	return nil
+// abandon makes Close leave the daemon's objects, which belong to another sandbox. It removes the folder.
+func (sb *sandbox) abandon() error {
+	sb.Forget()
+	return sb.removeFolder()
 }
 
 // unanswered gives an error that our own deadline caused the class ErrInfrastructure. The caller has not canceled
@@ -162,66 +123,17 @@ func (sb *sandbox) unanswered(ctx context.Context, err error) error {
 	}
 }
 
-// Stop kills the main processes of a kept sandbox's containers, and thereby all other processes.
-func (sb *sandbox) Stop(ctx context.Context) error {
-	if !sb.spec.Keep {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("not a kept sandbox"), Hint: "set Keep in its spec"}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
-	defer cancel()
-	var ids []string
-	for _, s := range sb.services {
-		for _, c := range s.containers {
-			ids = append(ids, c.ID)
-		}
-	}
-	return inParallel(len(ids), func(i int) error { return sb.p.engine.StopContainer(ctx, ids[i]) })
-}
-
-// Freeze pauses all containers. thaw resumes them.
-func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error, err error) {
-	var mu sync.Mutex
-	var paused []string
-	thaw = func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sb.p.opts.speedup.Of(removeTimeout))
-		defer cancel()
-		return inParallel(len(paused), func(i int) error { return sb.p.engine.Unpause(ctx, paused[i]) })
-	}
-	var ids []string
-	for _, s := range sb.services {
-		for _, c := range s.containers {
-			ids = append(ids, c.ID)
-		}
-	}
-	err = inParallel(len(ids), func(i int) error {
-		is, err := sb.p.engine.Pause(ctx, ids[i])
-		if is || err != nil { // on an error the container may be paused
-			mu.Lock()
-			defer mu.Unlock()
-			paused = append(paused, ids[i])
-		}
-		return err
-	})
-	if err == nil {
-		return thaw, nil
-	}
-	if holds, herr := sb.p.holds(ctx); herr == nil && holds == (engine.Holds{}) {
-		err = &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the daemon has no control groups to freeze with: %w", err)}
-	}
-	return nil, errors.Join(err, thaw(ctx))
-}
-
 // alone reports whether the sandbox is only a container.
 func (sb *sandbox) alone() bool {
-	return sb.spec.Compose == nil && sb.spec.Network.Mode != fumehood.NetworkBridge
+	return sb.Spec.Compose == nil && sb.Spec.Network.Mode != fumehood.NetworkBridge
 }
 
 // remove removes the sandbox's objects. If the sandbox is more than a container, it finds them by their labels.
 func (sb *sandbox) remove(ctx context.Context) error {
 	if sb.alone() && len(sb.services) > 0 {
-		return removeAll(ctx, sb.p.engine, []engine.Object{{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.spec.Name)}})
+		return removeAll(ctx, sb.p.engine, []engine.Object{{Kind: engine.Container, ID: sb.services[0].id, Name: compose.ContainerName(sb.Spec.Name)}})
 	}
-	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.Spec.Name, engine.Container, engine.Network, engine.Volume)
 	if err != nil {
 		return err
 	}
@@ -238,6 +150,6 @@ func (sb *sandbox) remove(ctx context.Context) error {
 func (sb *sandbox) taken() error {
 	return &fumehood.Error{
 		Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox of that name exists already"),
-		Hint: "choose another name, or remove it with `fumehood cleanup " + sb.spec.Name + "`",
+		Hint: "choose another name, or remove it with `fumehood cleanup " + sb.Spec.Name + "`",
 	}
 }

@@ -17,17 +17,12 @@ import (
 // service is the backend of one service of a project. It runs commands and transfers files through a guest or through
 // the Engine's API.
 type service struct {
-	sb *sandbox
 	*box.Service
-	project    *compose.Project // set when it is started
-	info       fumehood.ServiceInfo
+	sb         *sandbox
 	containers []engine.State // as created, in the order of Service.Containers
 	id         string         // of the first container; commands run in it
 
-	guests *box.Guests
 	deaths deaths
-
-	forwards *box.Ports
 
 	owning    sync.Mutex // held while a user is looked up
 	owners    map[string]engine.FileOwner
@@ -43,16 +38,20 @@ var (
 )
 
 // newService returns the backend of a service with the containers that were created for it.
-func newService(sb *sandbox, s compose.Service, containers []engine.State) *service {
-	first := containers[0]
-	svc := &service{sb: sb, containers: containers, id: first.ID}
-	svc.Service = box.NewService(s, starter{svc})
-	svc.info = fumehood.ServiceInfo{Name: s.Name, Container: first.Name, Image: s.Image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
-	svc.guests = newGuests(svc)
-	if sb != nil { // nil if the service is only described
-		svc.forwards = box.NewPorts(svc.guests.Own, sb.p.opts.Logger.With("sandbox", sb.spec.Name, "service", s.Name))
+func newService(sb *sandbox, c compose.Service, containers []engine.State) *service {
+	s := &service{sb: sb, containers: containers, id: containers[0].ID}
+	s.Service = &box.Service{Service: c, Info: describeService(c.Name, c.Image, containers[0]), Direct: sb.direct(), Backend: s, Launch: s.launch}
+	for n := range containers {
+		s.Units = append(s.Units, unit{s, n})
 	}
-	return svc
+	s.Guests = newGuests(s)
+	s.Forwards = box.NewPorts(s.Guests.Own, sb.p.opts.Logger.With("sandbox", sb.Spec.Name, "service", c.Name))
+	return s
+}
+
+// describeService describes a service by its first container.
+func describeService(name, image string, first engine.State) fumehood.ServiceInfo {
+	return fumehood.ServiceInfo{Name: name, Container: first.Name, Image: image, User: first.User, Dir: path.Clean("/" + first.WorkingDir), Runtime: first.Runtime}
 }
 
 // Start starts cmd through a guest or through the Engine.
@@ -62,7 +61,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	}
 	provider.SetTerm(&cmd, s.containers[0].Term)
 	if s.sb.direct() || cmd.ViaEngine {
-		if cmd.Detach && s.sb.key != nil {
+		if cmd.Detach && s.sb.Key != nil {
 			return nil, &fumehood.Error{
 				Class: fumehood.ErrUnsupported, Err: errors.New("detached commands need the guest, which an exec of the Engine bypasses"),
 				Hint: "run it through the guest, or not detached",
@@ -71,8 +70,8 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		if err := s.mayAsRoot(ctx, cmd.User); err != nil {
 			return nil, s.explain(ctx, err)
 		}
-		s.sb.ran.Store(true)
-		c := s.guests.Begin(ctx)
+		s.sb.Ran.Store(true)
+		c := s.Guests.Begin(ctx)
 		e, err := s.sb.p.engine.Exec(ctx, s.sb.p.watch, s.id, cmd, out)
 		if err != nil {
 			c.Abandon()
@@ -84,7 +83,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		c.ProcessBackend = e
 		return c, nil
 	}
-	p, err := s.guests.Start(ctx, cmd, live, out)
+	p, err := s.Guests.Start(ctx, cmd, live, out)
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
@@ -95,7 +94,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 // user.
 func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner, error) {
 	if user == "" {
-		user = s.info.User
+		user = s.Info.User
 	}
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -116,7 +115,7 @@ func (s *service) fileOwner(ctx context.Context, user string) (engine.FileOwner,
 // Files returns access to files as a user, through a guest or through the Engine.
 func (s *service) Files(user string) provider.FileBackend {
 	if !s.sb.direct() {
-		return s.guests.Files(user)
+		return s.Guests.Files(user)
 	}
 	return s.EngineFiles(user)
 }
@@ -126,14 +125,4 @@ func (s *service) EngineFiles(user string) provider.FileBackend {
 	return s.sb.p.engine.Files(s.id, func(ctx context.Context) (engine.FileOwner, error) {
 		return s.fileOwner(ctx, user)
 	})
-}
-
-// Detached lists the service's detached commands.
-func (s *service) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
-	return s.guests.Detached(ctx)
-}
-
-// Join attaches to a detached command.
-func (s *service) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
-	return s.guests.Join(ctx, info, out)
 }

@@ -34,14 +34,14 @@ func (sb *sandbox) makeFolder(ctx context.Context) {
 	if sb.folder != "" || sb.p.stateDir == "" {
 		return
 	}
-	folder, err := owner.MakeFolder(sb.p.stateDir, sb.spec.Name, sb.spec.Keep)
-	if stale := filepath.Join(sb.p.stateDir, sb.spec.Name); errors.Is(err, fs.ErrExist) && sb.isStale(ctx, stale) {
+	folder, err := owner.MakeFolder(sb.p.stateDir, sb.Spec.Name, sb.Spec.Keep)
+	if stale := filepath.Join(sb.p.stateDir, sb.Spec.Name); errors.Is(err, fs.ErrExist) && sb.isStale(ctx, stale) {
 		if err = owner.Discard(stale); err == nil {
-			folder, err = owner.MakeFolder(sb.p.stateDir, sb.spec.Name, sb.spec.Keep)
+			folder, err = owner.MakeFolder(sb.p.stateDir, sb.Spec.Name, sb.Spec.Keep)
 		}
 	}
 	if err != nil {
-		sb.p.opts.Logger.Debug("the sandbox has no folder on this machine", "sandbox", sb.spec.Name, "error", err)
+		sb.p.opts.Logger.Debug("the sandbox has no folder on this machine", "sandbox", sb.Spec.Name, "error", err)
 		return
 	}
 	sb.folder = folder
@@ -55,7 +55,7 @@ func (sb *sandbox) isStale(ctx context.Context, folder string) bool {
 	if !of.Kept && (err != nil || owner.Judge(sb.p.self, id) != owner.Dead) {
 		return false
 	}
-	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.spec.Name, engine.Container, engine.Network, engine.Volume)
+	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.Spec.Name, engine.Container, engine.Network, engine.Volume)
 	return err == nil && len(objects) == 0
 }
 
@@ -78,7 +78,7 @@ func (sb *sandbox) writeProject(project *compose.Project) {
 		err = os.WriteFile(file, text, 0o600)
 	}
 	if err != nil {
-		sb.p.opts.Logger.Debug("the project is not written", "sandbox", sb.spec.Name, "error", err)
+		sb.p.opts.Logger.Debug("the project is not written", "sandbox", sb.Spec.Name, "error", err)
 	}
 }
 

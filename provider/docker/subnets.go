@@ -141,7 +141,7 @@ func (sb *sandbox) checkRoutes(ctx context.Context) error {
 	routes := slices.DeleteFunc(hostRoutes(), func(r netip.Prefix) bool {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= r.Bits() && n.Contains(r.Addr()) })
 	})
-	return sb.loaded.CheckRoutes(routes, sb.spec.Compose.AllowUnsafe)
+	return sb.loaded.CheckRoutes(routes, sb.Spec.Compose.AllowUnsafe)
 }
 
 // hostRoutes returns the destinations of this machine's routes but its default ones, and its own addresses. It returns

@@ -15,12 +15,12 @@ func (sb *sandbox) unheld(holds engine.Holds) compose.Unheld {
 	if !sb.p.opts.AllowUnenforcedLimits {
 		return compose.Unheld{}
 	}
-	sb.of.Unenforced = unheldOf(holds, true, true, true)
-	if sb.spec.Limits.Disk > 0 {
-		sb.of.Unenforced = append(sb.of.Unenforced, "disk")
+	sb.About.Unenforced = unheldOf(holds, true, true, true)
+	if sb.Spec.Limits.Disk > 0 {
+		sb.About.Unenforced = append(sb.About.Unenforced, "disk")
 	}
-	if len(sb.of.Unenforced) > 0 {
-		sb.p.loggerOf(sb.spec).Warn("the daemon cannot enforce limits, as the run allows", "sandbox", sb.spec.Name, "limits", strings.Join(sb.of.Unenforced, " "))
+	if len(sb.About.Unenforced) > 0 {
+		sb.p.loggerOf(sb.Spec).Warn("the daemon cannot enforce limits, as the run allows", "sandbox", sb.Spec.Name, "limits", strings.Join(sb.About.Unenforced, " "))
 	}
 	return compose.Unheld{Memory: !holds.Memory, CPUs: !holds.CPUs}
 }

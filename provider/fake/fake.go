@@ -16,13 +16,11 @@ package fake
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"path"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +68,7 @@ type Options struct {
 // Provider is the in-memory provider. Create one with New.
 type Provider struct {
 	opts Options
-	open box.Set[*sandbox]
+	open box.Set
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -95,9 +93,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
 	}
-	if spec.Name == "" {
-		spec.Name = "fumehood-" + strings.ToLower(rand.Text()[:12])
-	}
+	spec.Name = provider.NameOf(spec)
 	if spec.Dir == "" {
 		spec.Dir = "/work"
 	}
@@ -117,7 +113,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if spec.Keep {
 		closes = func(context.Context) error { return nil }
 	}
-	place.Hold(b, closes)
+	place.Hold(closes)
 	return sb, nil
 }
 
@@ -127,7 +123,7 @@ func (p *Provider) Close(ctx context.Context) error { return p.open.Close(contex
 // sandbox is the backend of one sandbox, and of its only service.
 type sandbox struct {
 	provider *Provider
-	place    *box.Place[*sandbox]
+	place    *box.Place
 	spec     fumehood.Spec
 
 	mu      sync.Mutex

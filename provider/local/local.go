@@ -59,7 +59,7 @@ type Provider struct {
 	stateDir string
 	warned   sync.Map // the loggers that have received the warning
 
-	open box.Set[*sandbox]
+	open box.Set
 
 	guestMu sync.Mutex
 	guest   []byte // the guest's program, unpacked and checked; nil before its first use
@@ -118,7 +118,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 		return nil, err
 	}
 	b.place = place
-	place.Hold(b, sb.Close)
+	place.Hold(sb.Close)
 	return sb, nil
 }
 

@@ -18,7 +18,7 @@ import (
 // sandbox is the backend of one sandbox, and of its only service.
 type sandbox struct {
 	provider *Provider
-	place    *box.Place[*sandbox]
+	place    *box.Place
 	folder   string // contains owner, work and tmp
 	info     fumehood.Info
 	keep     bool

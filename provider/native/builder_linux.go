@@ -25,7 +25,7 @@ type preparer interface {
 func (p *Provider) builder(ctx context.Context) (preparer, error) {
 	p.building.Lock()
 	defer p.building.Unlock()
-	if p.life.Err() != nil {
+	if p.lives.Err() != nil {
 		return nil, box.Closed()
 	}
 	if p.built != nil {

@@ -23,19 +23,16 @@ import (
 // A process whose first thread has exited is still one of the sandbox's.
 func TestCgroup_processes_threadExited(t *testing.T) {
 	t.Parallel()
-	p, sb := startInside(t, "fumehood-test/python")
+	_, sb, inside := startInside(t, "fumehood-test/python")
 	program := "import ctypes, platform, threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n" +
 		"ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)"
 	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", program}}); err != nil {
 		t.Fatal(err)
 	}
 	conformance.Eventually(t, "the process without a first thread is found", func() bool {
-		var pids []int
-		for s := range p.open.All() {
-			var err error
-			if pids, err = s.services[0].cgroup.processes(); err != nil {
-				t.Fatal(err)
-			}
+		pids, err := inside.services[0].cgroup.processes()
+		if err != nil {
+			t.Fatal(err)
 		}
 		return slices.ContainsFunc(pids, func(pid int) bool {
 			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // empty if it has ended
@@ -59,11 +56,8 @@ func (g *busyGroup) Freeze(state cgroups.FreezerState) error {
 
 func TestService_killAll_busy(t *testing.T) {
 	t.Parallel()
-	p, sb := startInside(t, "fumehood-test/busybox")
-	var s *service
-	for sb := range p.open.All() {
-		s = sb.services[0]
-	}
+	_, sb, inside := startInside(t, "fumehood-test/busybox")
+	s := inside.services[0]
 	s.cgroup.Manager = &busyGroup{Manager: s.cgroup.Manager}
 	sleep, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}})
 	if err != nil {

@@ -89,9 +89,10 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	return all, errors.Join(err, cerr)
 }
 
-// present sets what the provider runs beside its sandboxes.
-func (p *Provider) present() {
-	at := &p.presence
+// live sets how the provider's sandboxes live, and what runs beside them.
+func (p *Provider) live() {
+	p.life.Driver, p.life.KeptLater = driver{p}, true
+	at := &p.life.Presence
 	at.Kind, at.Patience, at.Log = reaperKind, sweepEnd, p.log
 	if !p.opts.NoReaper {
 		at.Job = reaping{StateDir: p.stateDir}

@@ -134,17 +134,17 @@ func (j *project) checkPresent(ctx context.Context) error {
 	return compose.Missing(missing, "start the project once where images may be fetched, or leave out pull_policy: never and x-local")
 }
 
-// units returns the services of the project, the default one first, and logs what weakens their isolation. With an
+// plan returns the services of the project, the default one first, and logs what weakens their isolation. With an
 // error, the caller must release the images all the same.
-func (j *project) units(ctx context.Context) ([]unit, error) {
+func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 	images, err := j.images(ctx, provider.PrepareOptions{})
 	if err != nil {
 		return nil, err
 	}
-	byName, units := map[string]compose.Image{}, map[string]unit{}
+	byName, plans := map[string]compose.Image{}, map[string]servicePlan{}
 	for i, img := range images {
 		name := j.sources[i].Service
-		units[name] = unit{image: img}
+		plans[name] = servicePlan{image: img}
 		c := compose.Image{Entrypoint: img.Config.Entrypoint, Command: img.Config.Cmd}
 		if h := img.Config.Healthcheck; h != nil {
 			c.Health = compose.Health{Test: h.Test, StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
@@ -152,11 +152,11 @@ func (j *project) units(ctx context.Context) ([]unit, error) {
 		byName[name] = c
 	}
 	members, changes, err := j.Members(j.spec, byName)
-	var all []unit
+	var all []servicePlan
 	for i, m := range members {
-		u := units[m.Name]
-		u.spec, u.member = m.Spec, &members[i]
-		all = append(all, u)
+		plan := plans[m.Name]
+		plan.spec, plan.member = m.Spec, &members[i]
+		all = append(all, plan)
 	}
 	if err != nil {
 		return all, err

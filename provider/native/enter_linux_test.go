@@ -5,6 +5,7 @@ package native
 import (
 	"context"
 	"errors"
+	"github.com/fumehood/fumehood/internal/box"
 	"io"
 	"log/slog"
 	"os"
@@ -20,15 +21,30 @@ import (
 	"github.com/fumehood/fumehood/test/tier"
 )
 
-// startInside starts a sandbox, for tests of what its provider has.
-func startInside(t *testing.T, image string) (*Provider, fumehood.Sandbox) {
+// insideDriver is a driver that holds on to the sandbox that it has planned last.
+type insideDriver struct {
+	driver
+	planned *sandbox
+}
+
+// Plan plans a sandbox.
+func (d *insideDriver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) {
+	body, err := d.driver.Plan(ctx, spec)
+	d.planned, _ = body.(*sandbox)
+	return body, err
+}
+
+// startInside starts a sandbox, for tests of what its provider has. It returns the sandbox's backend too.
+func startInside(t *testing.T, image string) (*Provider, fumehood.Sandbox, *sandbox) {
 	t.Helper()
 	p := newInside(t, filepath.Join(t.TempDir(), "state"), image)
+	d := &insideDriver{driver: driver{p}}
+	p.life.Driver = d
 	sb, err := p.Start(t.Context(), fumehood.Spec{Image: image})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, sb
+	return p, sb, d.planned
 }
 
 // newInside returns a provider with an image, until the test ends.
@@ -54,7 +70,7 @@ func newInside(t *testing.T, stateDir, image string) *Provider {
 // A process that enters a sandbox has all rights. It must not start another program than itself there.
 func TestSandbox_join_otherProgram(t *testing.T) {
 	t.Parallel()
-	p, sb := startInside(t, "fumehood-test/busybox")
+	p, sb, inside := startInside(t, "fumehood-test/busybox")
 	if _, err := sb.As("1").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +86,7 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 	if err := write(other, content, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	for s := range p.open.All() {
-		s.guest = other
-	}
+	inside.guest = other
 	if _, err := sb.As("2").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err == nil {
 		t.Error("it started a program that is not its own")
 	}

@@ -30,14 +30,14 @@ func (s *service) prepareFirst(ctx context.Context) error {
 			return fmt.Errorf("map subordinate ids: %w", err)
 		}
 	}
-	if !delegates() || s.sb.key == nil {
+	if !delegates() || s.sb.Key == nil {
 		return nil
 	}
 	id, err := owner.Of(s.init.pid)
 	if err != nil {
 		return err
 	}
-	return owner.WriteFile(filepath.Join(s.sb.folder, firstFile+s.info.Name), []byte(id.String()))
+	return owner.WriteFile(filepath.Join(s.sb.folder, firstFile+s.Info.Name), []byte(id.String()))
 }
 
 // endFirst kills the first processes of the sandbox with a folder that were recorded, and waits until everything in their

@@ -13,10 +13,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/provider"
 )
 
 // A kept sandbox outlives the process that starts it. Its guests are residents (package box): they listen on sockets
@@ -25,10 +23,10 @@ import (
 
 // sockets returns the folder for the sockets of the service's guests; empty if the sandbox is not to be kept.
 func (s *service) sockets() string {
-	if s.sb.key == nil {
+	if s.sb.Key == nil {
 		return ""
 	}
-	return filepath.Join(s.sb.folder, "sockets-"+s.info.Name)
+	return filepath.Join(s.sb.folder, "sockets-"+s.Info.Name)
 }
 
 // makeSockets makes the folder for sockets, and has it mounted.
@@ -45,7 +43,7 @@ func (s *service) makeSockets() error {
 }
 
 // keep makes a sandbox that has started outlive this process.
-func (sb *sandbox) keep(ctx context.Context, spec fumehood.Spec) error {
+func (sb *sandbox) keep(ctx context.Context) error {
 	for _, s := range sb.services {
 		if err := s.image.Keep(ctx, sb.folder); err != nil {
 			return err
@@ -56,18 +54,10 @@ func (sb *sandbox) keep(ctx context.Context, spec fumehood.Spec) error {
 			}
 		}
 	}
-	if err := sb.writeState(spec); err != nil {
+	if err := sb.writeState(); err != nil {
 		return err
 	}
-	var expires time.Time
-	if spec.TTL > 0 {
-		expires = time.Now().Add(spec.TTL)
-	}
-	if err := owner.Keep(sb.folder, expires); err != nil {
-		return err
-	}
-	sb.kept.Store(true)
-	return nil
+	return owner.Keep(sb.folder, sb.Expires)
 }
 
 // leave closes the connections to the service, which goes on.
@@ -75,8 +65,8 @@ func (s *service) leave() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.forwards.Close()
-	s.guests.Close()
+	s.Forwards.Close()
+	s.Guests.Close()
 	if s.main != nil {
 		s.main.running.Wait()
 	}
@@ -138,20 +128,8 @@ func hasEnded(pidfd *os.File) (ended bool) {
 // stopPause is the pause between attempts to kill everything in a service.
 const stopPause = time.Millisecond
 
-// Stop kills everything that runs in a kept sandbox. Its guests' first processes go on, because the files exist only
-// as long as they do.
-func (sb *sandbox) Stop(ctx context.Context) error {
-	if !sb.kept.Load() {
-		return &fumehood.Error{Class: fumehood.ErrConfig, Err: errors.New("not a kept sandbox"), Hint: "set Keep in its spec"}
-	}
-	var errs []error
-	for _, s := range sb.services {
-		errs = append(errs, s.stop(context.WithoutCancel(ctx)))
-	}
-	return errors.Join(errs...)
-}
-
-// stop is Stop for a service.
+// stop kills everything that runs in a service of a kept sandbox. The first process of its guest goes on, because the files
+// exist only as long as it does.
 func (s *service) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
@@ -165,8 +143,6 @@ func (s *service) stop(ctx context.Context) error {
 	}
 	return err
 }
-
-var _ provider.Reattacher = (*service)(nil)
 
 // killAll kills all processes of the service but the first one. They are suspended meanwhile, so that none escapes by
 // starting another one. Version 1 of control groups may give up suspending them on a busy machine; then it tries again.
@@ -196,14 +172,4 @@ func (s *service) killAll(ctx context.Context) error {
 			return fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin)
 		}
 	}
-}
-
-// Detached lists the service's detached commands.
-func (s *service) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
-	return s.guests.Detached(ctx)
-}
-
-// Join attaches to a detached command.
-func (s *service) Join(ctx context.Context, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
-	return s.guests.Join(ctx, info, out)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -16,43 +15,22 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Logs sends the output of a service's own program to out. Its guest keeps the last MiB of each of the two outputs, in
-// which Tail counts lines. A warning says how much is not kept any more.
-func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
-	op := "read logs of " + name
-	folder, err := p.keptFolder(op, name)
+// logs sends the output of the own program of a service of a kept sandbox to out. Its guest keeps the last MiB of each of
+// the two outputs, in which Tail counts lines. A warning says how much is not kept any more.
+func (p driver) logs(ctx context.Context, folder string, i int, opts provider.LogOptions, out provider.Sink) error {
+	sb, err := p.connect(folder)
 	if err != nil {
 		return err
 	}
-	sb, err := p.found(folder.Path)
-	if err != nil {
-		return failed(op, err)
-	}
-	defer sb.Close(ctx) // it only closes connections
-	i := 0
-	if service != "" {
-		i = slices.IndexFunc(sb.Info().Services, func(info fumehood.ServiceInfo) bool { return info.Name == service })
-	}
-	if i < 0 {
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no service %q in %s", service, name), Hint: "`fumehood ps` lists the services"}
-	}
+	defer sb.Leave()
 	s := sb.services[i]
-	if !s.runs {
-		return &fumehood.Error{
-			Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("its main process is Fumehood's own, which only waits for commands"),
-			Hint: "`fumehood process` shows the output of detached commands",
-		}
-	}
-	defer context.AfterFunc(ctx, s.guests.Close)()
-	l := &logReader{program: s.guests.Program, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
+	defer context.AfterFunc(ctx, s.Guests.Close)()
+	l := &logReader{program: s.Guests.Program, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
 	l.gap = func(stream fumehood.Stream, bytes int64) {
-		p.log.Warn("a part of a log is not kept any more", "sandbox", name, "service", s.info.Name, "stream", stream, "bytes", bytes)
+		p.log.Warn("a part of a log is not kept any more", "sandbox", sb.Spec.Name, "service", s.Info.Name, "stream", stream, "bytes", bytes)
 	}
 	if err := l.read(ctx, opts); err != nil {
-		if ctx.Err() != nil {
-			err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
-		}
-		return failed(op, s.guests.Explain(ctx, err))
+		return s.Guests.Explain(ctx, err)
 	}
 	return nil
 }
@@ -144,8 +122,8 @@ func lastLines(p []byte, n int) []byte {
 func (s *service) endRestarts(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if err := s.guests.Restart(ctx, wire.Restart{}); err != nil {
-		return fmt.Errorf("end the restarts of service %s: %w", s.info.Name, err)
+	if err := s.Guests.Restart(ctx, wire.Restart{}); err != nil {
+		return fmt.Errorf("end the restarts of service %s: %w", s.Info.Name, err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 // A command that is lost with its sandbox keeps what it had written.
 func TestExec_sandboxKilled(t *testing.T) {
 	t.Parallel()
-	p, sb := startInside(t, "fumehood-test/busybox")
+	_, sb, inside := startInside(t, "fumehood-test/busybox")
 	done := make(chan *fumehood.Result, 1)
 	go func() {
 		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; echo error >&2; touch /tmp/begun; exec sleep 1000"}})
@@ -29,11 +29,9 @@ func TestExec_sandboxKilled(t *testing.T) {
 		exists = err == nil
 	}
 	<-time.After(time.Second) // what was written that long before is kept
-	for s := range p.open.All() {
-		for _, svc := range s.services {
-			if err := unix.Kill(svc.init.pid, unix.SIGKILL); err != nil {
-				t.Error(err)
-			}
+	for _, s := range inside.services {
+		if err := unix.Kill(s.init.pid, unix.SIGKILL); err != nil {
+			t.Error(err)
 		}
 	}
 	res := <-done

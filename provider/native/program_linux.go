@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,14 +33,12 @@ type program struct {
 	running  sync.WaitGroup // its goroutines; Add is called before life ends
 
 	mu      sync.Mutex
-	state   box.StartState
+	state   box.State
 	again   bool          // the program is started again, or was
 	restart wire.Restart  // when it is started again
 	found   string        // the result of the last health check
 	changed chan struct{} // closed at the next change of state
 }
-
-var _ box.StartHost = (*program)(nil)
 
 const (
 	// mainOutput is how many bytes of a program's output are kept for errors about the start.
@@ -53,7 +50,7 @@ const (
 
 func newProgram(s *service, m compose.Member, disk int64) *program {
 	c := &program{service: s, member: m, disk: disk, out: ring.NewTail(mainOutput), changed: make(chan struct{})}
-	c.life, c.end = context.WithCancel(s.sb.p.life)
+	c.life, c.end = context.WithCancel(s.sb.p.lives)
 	c.checking, c.checked = context.WithCancel(c.life)
 	switch m.Restart {
 	case "always", "unless-stopped":
@@ -72,36 +69,16 @@ func (c *program) volumes() []compose.Volume {
 	return c.member.Volumes
 }
 
-// startMain starts the services' own programs in the order of their dependencies, and waits until all are ready. Without
-// a project there are none.
-func (sb *sandbox) startMain(ctx context.Context, spec fumehood.Spec) error {
-	var all []*box.Service
-	for _, s := range sb.services {
-		if s.main != nil {
-			all = append(all, box.NewService(s.main.member.Service, s.main))
-			defer s.main.checked()
-		}
-	}
-	if len(all) == 0 {
+// startProgram starts the service's own program, if it has one.
+func (s *service) startProgram(ctx context.Context) error {
+	if s.main == nil {
 		return nil
 	}
-	return box.Start(ctx, all, spec.Compose.ReadyTimeout, sb.p.log.With("sandbox", sb.name))
+	return s.main.launch(ctx)
 }
 
-// Containers returns 1: the service is not replicated.
-func (c *program) Containers() int { return 1 }
-
-// Check describes the health check.
-func (c *program) Check(int) *box.Check {
-	h := c.member.Health
-	if h == nil {
-		return nil
-	}
-	return &box.Check{StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
-}
-
-// Launch starts the program.
-func (c *program) Launch(ctx context.Context) error {
+// launch starts the program.
+func (c *program) launch(ctx context.Context) error {
 	if c.member.Program == nil {
 		c.running.Go(func() { c.checkHealth(c.checking) })
 		return nil
@@ -120,17 +97,17 @@ func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	s := c.service
 	cmd := fumehood.Cmd{Args: c.member.Program, Dir: s.config.Dir, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
 	tail := c.out
-	if s.sb.key != nil { // it delivers the output of the programs before again
+	if s.sb.Key != nil { // it delivers the output of the programs before again
 		tail = ring.NewTail(mainOutput)
 		c.mu.Lock()
 		c.out = tail
 		c.mu.Unlock()
 	}
 	out := func(_ fumehood.Stream, p []byte) { _, _ = tail.Write(p) }
-	if s.sb.key != nil {
-		return s.guests.Launch(ctx, cmd, out)
+	if s.sb.Key != nil {
+		return s.Guests.Launch(ctx, cmd, out)
 	}
-	return s.guests.Start(ctx, cmd, true, out)
+	return s.Guests.Start(ctx, cmd, true, out)
 }
 
 // leave makes the guest of a kept sandbox go on with what keepRunning does.
@@ -142,7 +119,7 @@ func (c *program) leave(ctx context.Context) error {
 	c.mu.Lock()
 	r := c.restart
 	c.mu.Unlock()
-	return c.service.guests.Restart(ctx, r)
+	return c.service.Guests.Restart(ctx, r)
 }
 
 // keepRunning waits for the program's end, and starts it again as its restart policy says, until ctx ends.
@@ -161,7 +138,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		again := false
 		c.update(func() {
 			again = ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restart.Again(exit.Code)
-			c.state = box.StartState{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
+			c.state = box.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
 			c.again = again
 		})
 		if !again {
@@ -183,7 +160,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		}
 		if p, err = c.begin(context.WithoutCancel(ctx)); err != nil { // canceled, it would be killed although leave was called
 			if ctx.Err() == nil {
-				c.service.sb.p.log.Warn("a service's program cannot be started again", "sandbox", c.service.sb.name, "service", c.member.Name, "error", err)
+				c.service.sb.p.log.Warn("a service's program cannot be started again", "sandbox", c.service.sb.Spec.Name, "service", c.member.Name, "error", err)
 			}
 			c.update(func() { c.again, c.state.Deaths = false, c.state.Deaths+1 })
 			return
@@ -237,7 +214,7 @@ func (c *program) checkHealth(ctx context.Context) {
 func (c *program) checkOnce(ctx context.Context) (ok bool, found string) {
 	out := ring.NewTail(complaint)
 	cmd := fumehood.Cmd{Args: c.member.Health.Test, Dir: c.service.config.Dir, KillRest: true, Grace: fumehood.NoGrace}
-	p, err := c.service.guests.Check(ctx, cmd, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
+	p, err := c.service.Guests.Check(ctx, cmd, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
 	if err != nil {
 		return false, err.Error()
 	}
@@ -265,59 +242,17 @@ func (c *program) update(change func()) {
 	c.changed = make(chan struct{})
 }
 
-// Settle returns at once: the guest runs.
-func (c *program) Settle(context.Context) error { return nil }
-
-// Ready does nothing.
-func (c *program) Ready(context.Context) {}
-
-// State returns what has become of the program.
-func (c *program) State(int) box.StartState {
+// now returns what has become of the program, and a channel that is closed when that changes.
+func (c *program) now() (box.State, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state
-}
-
-// Until waits until the state is as wanted.
-func (c *program) Until(ctx context.Context, _ int, wanted func(box.StartState) bool) (box.StartState, bool) {
-	for {
-		c.mu.Lock()
-		now, changed := c.state, c.changed
-		c.mu.Unlock()
-		if wanted(now) {
-			return now, true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return now, false
-		}
-	}
-}
-
-// Restarts reports whether the program is started again.
-func (c *program) Restarts(context.Context, int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.again
-}
-
-// Evidence returns the result of the last health check, and the end of the program's output.
-func (c *program) Evidence(_ context.Context, _, lines int) (check, log string) {
-	c.mu.Lock()
-	out := c.out
-	c.mu.Unlock()
-	text, _, _ := out.From(0, mainOutput)
-	all := strings.SplitAfter(strings.TrimRight(fumehood.Output{Bytes: text}.Text(), "\n"), "\n")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.found, strings.Join(all[max(0, len(all)-lines):], "")
+	return c.state, c.changed
 }
 
 // inService adds a service to the error of its start, if the sandbox has several. A missing user or program is an
 // ErrConfig: an ErrNotStarted is the error of a command.
 func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
-	err = s.guests.Explain(ctx, err)
+	err = s.Guests.Explain(ctx, err)
 	notStarted := errors.Is(err, fumehood.ErrNotStarted)
 	if err == nil || len(sb.services) == 1 && !notStarted {
 		return err
@@ -330,7 +265,7 @@ func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
 		e.Class = fumehood.ErrConfig
 	}
 	if len(sb.services) > 1 {
-		e.Service = s.info.Name
+		e.Service = s.Info.Name
 	}
 	return &e
 }

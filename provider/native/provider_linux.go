@@ -5,7 +5,6 @@ package native
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,7 +22,6 @@ import (
 	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
-	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -41,16 +39,15 @@ type Provider struct {
 	filters   sync.Map               // others: functions that compile them once, by filterKey
 	profile   func() (string, error) // reads the seccomp profile for a runtime
 
-	presence  box.Presence
-	open      box.Set[*sandbox]
+	life      box.Life
 	unlimited sync.Once // logs that limits are not enforced
 	copying   sync.Once // logs that layers are copied
 
 	building sync.Mutex
 	built    preparer // nil until an image is built
 
-	life context.Context // ends at Close
-	end  context.CancelFunc
+	lives context.Context // ends at Close
+	end   context.CancelFunc
 }
 
 var _ fumehood.Provider = (*Provider)(nil)
@@ -116,11 +113,11 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME"}
 	}
 	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, cacheDir: cache}
-	p.life, p.end = context.WithCancel(context.WithoutCancel(ctx))
+	p.lives, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
-	p.present()
+	p.live()
 	if p.filter, err = p.seccomp(); err != nil {
 		return nil, err
 	}
@@ -161,35 +158,41 @@ func (p *Provider) Name() string { return "native" }
 // has anything else, or a network needs a program that is not installed, the error is an ErrUnsupported. If the machine has no
 // room for the sandbox, it is an ErrLimit.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
-	if err := spec.Validate(); err != nil {
-		return nil, err
-	}
-	starting, place, err := p.open.Begin(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	defer place.Settle()
-	sb, err := p.startIn(starting, spec, place)
-	if err != nil && box.IsClosed(starting) {
-		return nil, box.Closed()
-	}
-	return sb, err
+	return p.life.Start(ctx, spec)
 }
 
-func (p *Provider) startIn(ctx context.Context, spec fumehood.Spec, place *box.Place[*sandbox]) (fumehood.Sandbox, error) {
+// driver makes the sandboxes of a provider.
+type driver struct{ *Provider }
+
+var _ box.Driver = driver{}
+
+// Plan checks a spec.
+func (p driver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err := p.supported(spec); err != nil {
 		return nil, err
 	}
 	if err := seccomp.Check(spec.Seccomp, p.opts.Seccomp); err != nil {
 		return nil, err
 	}
-	s, sb, err := provider.Start(ctx, spec, func(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*sandbox, error) {
-		return p.start(ctx, spec, rec, place)
-	})
+	mounts, err := p.checkMounts(spec)
 	if err != nil {
 		return nil, err
 	}
-	place.Hold(s, sb.Close)
+	flat := spec
+	if hasDockerfile(spec) { // it becomes an image
+		flat.Compose = nil
+	}
+	if _, err := p.runtimeOf(flat); err != nil {
+		return nil, err
+	}
+	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec}, p: p.Provider, mounts: mounts}
+	sb.About.OneUser = rootless() && p.ids == nil
+	if spec.Keep {
+		sb.Key = box.NewKey()
+	}
 	return sb, nil
 }
 
@@ -217,129 +220,106 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 	}
 }
 
-// unit is a service to start.
-type unit struct {
+// servicePlan is a service to make.
+type servicePlan struct {
 	spec   fumehood.Spec // of a sandbox of this service alone
 	image  *imagestore.Image
 	mounts []setup.Mount
 	member *compose.Member // nil without a project
 }
 
-// closeImages releases the images of units that are not started.
-func closeImages(units []unit) (err error) {
-	for _, u := range units {
-		err = errors.Join(err, u.image.Close())
+// Prepare gets the images, and plans the services.
+func (sb *sandbox) Prepare(ctx context.Context) error {
+	p := sb.p
+	spec, err := p.withoutDockerfile(ctx, sb.Spec, provider.PrepareOptions{})
+	if err != nil {
+		return err
 	}
+	if sb.plans, err = sb.planServices(ctx, spec); err != nil {
+		return sb.dropImages(err)
+	}
+	for _, plan := range sb.plans {
+		if sb.About.Unenforced, err = p.unenforced(plan.spec); err != nil {
+			return sb.dropImages(err)
+		}
+		provider.LogLoosened(p.loggerOf(plan.spec), plan.spec)
+	}
+	return nil
+}
+
+// planServices returns the services of a spec without a Dockerfile, the default one first. With an error, the caller must
+// release the images all the same.
+func (sb *sandbox) planServices(ctx context.Context, spec fumehood.Spec) ([]servicePlan, error) {
+	if spec.Compose == nil {
+		img, err := sb.p.image(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		return []servicePlan{{spec: spec, image: img, mounts: sb.mounts}}, nil
+	}
+	project, err := sb.p.project(ctx, spec, sb.Rec)
+	if err != nil {
+		return nil, err
+	}
+	plans, err := project.plan(ctx)
+	for i := range plans {
+		plan := &plans[i]
+		if err == nil {
+			err = sb.p.supported(plan.spec)
+		}
+		if err == nil {
+			plan.mounts, err = sb.p.checkMounts(plan.spec)
+		}
+	}
+	return plans, err
+}
+
+// Admit returns an ErrLimit if the machine has no room for the sandbox.
+func (sb *sandbox) Admit(context.Context) (started, left func(), err error) {
+	n := int64(len(sb.plans))
+	started = func() { sb.p.beginning.Add(-n) }
+	if err := thisMachine().admit(sb.p.beginning.Add(n)); err != nil {
+		started()
+		return nil, nil, sb.dropImages(err)
+	}
+	return started, nil, nil
+}
+
+// Make makes the sandbox's services, starts their programs, and forwards their ports.
+func (sb *sandbox) Make(ctx context.Context) error {
+	end := sb.Rec.Phase("start")
+	err := sb.make(ctx)
+	end(err)
 	return err
 }
 
-// resolve returns the services of a spec, the default one first. mounts are those of the spec.
-func (p *Provider) resolve(ctx context.Context, spec fumehood.Spec, mounts []setup.Mount, rec *provider.Recorder) ([]unit, error) {
-	if spec.Compose == nil {
-		img, err := p.image(ctx, spec)
-		return []unit{{spec: spec, image: img, mounts: mounts}}, err
-	}
-	project, err := p.project(ctx, spec, rec)
-	if err != nil {
-		return nil, err
-	}
-	units, err := project.units(ctx)
-	for i := range units {
-		u := &units[i]
-		if err == nil {
-			err = p.supported(u.spec)
-		}
-		if err == nil {
-			u.mounts, err = p.checkMounts(u.spec)
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, closeImages(units))
-	}
-	return units, nil
-}
-
-func (p *Provider) start(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder, place *box.Place[*sandbox]) (_ *sandbox, err error) {
-	// Before an image is fetched or built.
-	mounts, err := p.checkMounts(spec)
-	if err != nil {
-		return nil, err
-	}
-	asked, flat := spec, spec
-	if hasDockerfile(spec) { // it becomes an image
-		flat.Compose = nil
-	}
-	if _, err := p.runtimeOf(flat); err != nil {
-		return nil, err
-	}
-	if spec, err = p.withoutDockerfile(ctx, spec, provider.PrepareOptions{}); err != nil {
-		return nil, err
-	}
-	units, err := p.resolve(ctx, spec, mounts, rec)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, closeImages(units))
-		}
-	}()
-	sb := &sandbox{p: p, name: spec.Name, place: place}
-	sb.of.OneUser = rootless() && p.ids == nil
-	for _, u := range units {
-		if sb.of.Unenforced, err = p.unenforced(u.spec); err != nil {
-			return nil, err
-		}
-		provider.LogLoosened(p.loggerOf(u.spec), u.spec)
-	}
-	if err := thisMachine().admit(p.beginning.Add(int64(len(units)))); err != nil {
-		p.beginning.Add(-int64(len(units)))
-		return nil, err
-	}
-	defer p.beginning.Add(-int64(len(units)))
-	p.presence.Attend(ctx, false)
+func (sb *sandbox) make(ctx context.Context) (err error) {
+	p, name := sb.p, sb.Spec.Name
 	if sb.guest, err = p.guest(); err != nil {
-		return nil, err
+		return err
 	}
-	sb.folder, err = owner.MakeFolder(p.stateDir, spec.Name, false)
+	folder, err := owner.MakeFolder(p.stateDir, name, false)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, &fumehood.Error{
-			Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", spec.Name, filepath.Join(p.stateDir, spec.Name)),
-			Hint: "choose another name, or remove it with `fumehood cleanup " + spec.Name + "`",
+		return &fumehood.Error{
+			Class: fumehood.ErrConfig, Err: fmt.Errorf("sandbox %q already exists: %s", name, filepath.Join(p.stateDir, name)),
+			Hint: "choose another name, or remove it with `fumehood cleanup " + name + "`",
 		}
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := recordGroups(sb.folder); err != nil {
-		return nil, errors.Join(err, owner.Discard(sb.folder))
+	sb.folder = folder
+	if err := recordGroups(folder); err != nil {
+		return err
 	}
-	if spec.Keep {
-		sb.key = make([]byte, wire.SecretSize)
-		_, _ = rand.Read(sb.key) // never fails
-	}
-	for _, u := range units {
-		s, err := sb.newService(u, len(units) > 1)
+	for _, plan := range sb.plans {
+		s, err := sb.newService(plan, len(sb.plans) > 1)
 		if err != nil {
-			return nil, errors.Join(err, owner.Discard(sb.folder))
+			return err
 		}
-		sb.services = append(sb.services, s)
+		sb.add(s)
 	}
-	place.Hold(sb, sb.Close)
-	if err := sb.build(ctx, units); err != nil {
-		return nil, errors.Join(err, sb.Close(ctx))
-	}
-	if spec.Keep {
-		if err := sb.keep(ctx, asked); err != nil {
-			return nil, errors.Join(err, sb.Close(ctx))
-		}
-	}
-	return sb, nil
-}
-
-// build makes the sandbox's services, starts their programs, and forwards their ports.
-func (sb *sandbox) build(ctx context.Context, units []unit) (err error) {
-	if !units[0].spec.Network.IsNone() {
+	if !sb.plans[0].spec.Network.IsNone() {
 		if sb.network, err = newNetwork(); err != nil {
 			return err
 		}
@@ -353,13 +333,16 @@ func (sb *sandbox) build(ctx context.Context, units []unit) (err error) {
 			sb.spread()
 		}
 	}
-	if err := sb.startMain(ctx, units[0].spec); err != nil {
+	if err := sb.StartServices(ctx, p.log.With("sandbox", name)); err != nil {
 		return err
 	}
-	for i, s := range sb.services {
-		if err := s.publish(ctx, units[i].spec.Ports); err != nil {
-			return sb.inService(ctx, s, err)
+	for _, s := range sb.services {
+		if s.main != nil {
+			s.main.checked()
 		}
+	}
+	if sb.Spec.Keep {
+		return sb.keep(ctx)
 	}
 	return nil
 }
@@ -370,9 +353,9 @@ func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spe
 // Close ends starts, and closes the sandboxes that are still open. Afterwards none can be started.
 func (p *Provider) Close(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	err := p.open.Close(ctx)
+	err := p.life.Open.Close(ctx)
 	p.end()
 	err = errors.Join(err, p.closeBuilder(ctx))
-	p.presence.Leave(err == nil)
+	p.life.Leave(err == nil)
 	return err
 }

@@ -8,16 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/opencontainers/cgroups"
 
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
@@ -25,66 +22,37 @@ import (
 
 // sandbox is the backend of one sandbox.
 type sandbox struct {
+	box.Sandbox
 	p        *Provider
-	place    *box.Place[*sandbox]
-	name     string
-	folder   string
-	guest    string     // the path of the guest's program
-	services []*service // the default one first, which has made the network namespace
-	network  *network   // nil if there is none, or another process has started it
-	helper   int        // the number of the process that connects that network; 0 for none
-	ran      atomic.Bool
-
-	key  []byte        // the secret of the guests of a sandbox that outlives this process; nil for others
-	kept atomic.Bool   // such a sandbox is complete: Close leaves it in place
-	of   fumehood.Info // from its file if another process has started it
+	mounts   []setup.Mount // of the spec
+	plans    []servicePlan // of the services; nil if another process has started it
+	folder   string        // empty before it exists
+	guest    string        // the path of the guest's program
+	services []*service    // in the order of Services; the first one has made the network namespace
+	network  *network      // nil if there is none, or another process has started it
+	helper   int           // the number of the process that connects that network; 0 for none
 }
 
 var (
-	_ provider.Backend = (*sandbox)(nil)
+	_ box.Body         = (*sandbox)(nil)
 	_ provider.Freezer = (*sandbox)(nil)
 	_ provider.Checker = (*sandbox)(nil)
 	_ provider.Stopper = (*sandbox)(nil)
 )
 
-// Info returns a description of the sandbox.
-func (sb *sandbox) Info() fumehood.Info {
-	info := sb.of
-	info.Name, info.Provider, info.Services = sb.name, sb.p.Name(), nil
-	for _, s := range sb.services {
-		info.Services = append(info.Services, s.info)
-	}
-	return info
-}
-
-// Service returns the backend of a service.
-func (sb *sandbox) Service(name string) provider.ServiceBackend {
-	return sb.services[slices.IndexFunc(sb.services, func(s *service) bool { return s.info.Name == name })]
+// add adds a service.
+func (sb *sandbox) add(s *service) {
+	sb.services, sb.Services = append(sb.services, s), append(sb.Services, s.Service)
 }
 
 // Check returns an error if a service or the network has ended.
 func (sb *sandbox) Check(ctx context.Context) error {
 	for _, s := range sb.services {
-		if err := (host{s}).Death(ctx).Err; err != nil {
+		if err := (unit{s}).Death(ctx).Err; err != nil {
 			return err
 		}
 	}
 	return sb.network.check()
-}
-
-// Freeze suspends all processes.
-func (sb *sandbox) Freeze(ctx context.Context) (func(context.Context) error, error) {
-	set := func(ctx context.Context, state cgroups.FreezerState) error {
-		var errs []error
-		for _, s := range sb.services {
-			errs = append(errs, s.freeze(ctx, state))
-		}
-		return errors.Join(errs...)
-	}
-	if err := set(ctx, cgroups.Frozen); err != nil {
-		return nil, errors.Join(err, set(ctx, cgroups.Thawed))
-	}
-	return func(ctx context.Context) error { return set(ctx, cgroups.Thawed) }, nil
 }
 
 // lockWithin bounds the wait for another process, which normally takes some milliseconds but may be suspended.
@@ -120,16 +88,15 @@ func groupOf(folder, service string, several bool) string {
 // startersName returns the name of the control group of a runtime's own processes.
 func startersName(folder string) string { return cgroupName(folder) + "-runtime" }
 
-// Close removes the sandbox. It leaves a kept one in place.
-func (sb *sandbox) Close(ctx context.Context) error {
-	if sb.kept.Load() {
-		for _, s := range sb.services {
-			s.leave()
-		}
-		sb.place.Leave()
-		return nil
+// Leave closes the connections to a kept sandbox.
+func (sb *sandbox) Leave() {
+	for _, s := range sb.services {
+		s.leave()
 	}
-	ctx = context.WithoutCancel(ctx)
+}
+
+// Remove removes the sandbox.
+func (sb *sandbox) Remove(ctx context.Context) error {
 	var errs []error
 	for _, s := range sb.services {
 		errs = append(errs, s.close(ctx))
@@ -140,12 +107,27 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := owner.Discard(sb.folder); err != nil {
-		return err
+	if sb.folder != "" {
+		if err := owner.Discard(sb.folder); err != nil {
+			return err
+		}
 	}
-	for _, s := range sb.services {
-		_ = s.image.Close() // it only releases a lock
+	return sb.closeImages()
+}
+
+// closeImages releases the images. They are locked so long as the sandbox exists.
+func (sb *sandbox) closeImages() (err error) {
+	for _, plan := range sb.plans {
+		err = errors.Join(err, plan.image.Close())
 	}
-	sb.place.Leave()
-	return nil
+	sb.plans = nil
+	return err
+}
+
+// dropImages releases the images of a sandbox that cannot be made because of err, which it returns.
+func (sb *sandbox) dropImages(err error) error {
+	if cerr := sb.closeImages(); cerr != nil {
+		return errors.Join(err, cerr)
+	}
+	return err
 }

@@ -28,8 +28,8 @@ import (
 
 // service is the backend of one service of a sandbox. It has its own namespaces, root file system and control groups.
 type service struct {
+	*box.Service
 	sb      *sandbox
-	info    fumehood.ServiceInfo
 	cgroup  cgroup
 	config  setup.Config // as of the first process
 	memory  int64        // the limit in bytes
@@ -43,31 +43,32 @@ type service struct {
 	starters cgroup
 	volumes  []*os.File // mounts for config.Root.Volumes that another service has made, until it is started
 
-	init     *process
-	guests   *box.Guests
-	forwards *box.Ports
-	limiter  *memoryLimiter // nil with control groups
-	frozen   atomic.Bool
-	ooms     atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
-	before   int          // the number of out-of-memory kills before this process has opened the sandbox
-	deaf     error        // why other processes cannot connect to the guest
+	init    *process
+	limiter *memoryLimiter // nil with control groups
+	frozen  atomic.Bool
+	ooms    atomic.Int64 // the number of out-of-memory kills; with control groups, when the service was removed
+	before  int          // the number of out-of-memory kills before this process has opened the sandbox
+	deaf    error        // why other processes cannot connect to the guest
 
 	mu     sync.Mutex
 	closed bool
 	joined []*process // guests of other users
 }
 
-var _ provider.ServiceBackend = (*service)(nil)
+var (
+	_ provider.ServiceBackend = (*service)(nil)
+	_ provider.Reattacher     = (*service)(nil)
+)
 
 // newService returns a service of a sandbox that may have several. Nothing of it exists yet.
-func (sb *sandbox) newService(u unit, several bool) (*service, error) {
-	spec := u.spec
+func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) {
+	spec := plan.spec
 	limits := spec.Limits.WithDefaults()
 	group, err := openCgroup(sb.folder, groupOf(sb.folder, serviceOf(spec), several), limits)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{sb: sb, cgroup: group, image: u.image, memory: limits.Memory}
+	s := &service{Service: &box.Service{Service: compose.Service{Name: serviceOf(spec), Serves: true}}, sb: sb, cgroup: group, image: plan.image, memory: limits.Memory}
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
@@ -83,19 +84,22 @@ func (sb *sandbox) newService(u unit, several bool) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.describe(spec, limits, u.mounts)
+	s.describe(spec, limits, plan.mounts)
 	s.config.Seccomp, s.profile = filter, spec.Seccomp
 	s.manageGuests()
-	if u.member != nil {
-		err = s.adopt(*u.member, limits)
+	if plan.member != nil {
+		s.Service.Service = plan.member.Service
+		err = s.adopt(*plan.member, limits)
 	}
+	s.Service.Service.Forward = spec.Ports
 	return s, err
 }
 
 // manageGuests makes what needs the service's guests.
 func (s *service) manageGuests() {
-	s.guests = newGuests(s)
-	s.forwards = box.NewPorts(s.guests.Own, s.sb.p.log.With("sandbox", s.sb.name, "service", s.info.Name))
+	s.Backend, s.Units, s.Launch = s, []box.Unit{unit{s}}, s.startProgram
+	s.Guests = newGuests(s)
+	s.Forwards = box.NewPorts(s.Guests.Own, s.sb.p.log.With("sandbox", s.sb.Spec.Name, "service", s.Info.Name))
 }
 
 // describe fills in what the service is made of.
@@ -138,13 +142,13 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 			s.config.Env = append(s.config.Env, []byte(kv))
 		}
 	}
-	s.info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
-	s.info.Disk, s.info.DiskOn = s.config.Root.Size, "tmpfs"
+	s.Info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	s.Info.Disk, s.Info.DiskOn = s.config.Root.Size, "tmpfs"
 	if s.config.Root.OnDisk {
-		s.info.DiskOn = "ext4"
+		s.Info.DiskOn = "ext4"
 	}
 	if s.oci != nil {
-		s.info.Runtime = s.oci.name
+		s.Info.Runtime = s.oci.name
 	}
 }
 
@@ -154,15 +158,15 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		return nil, err
 	}
 	provider.SetTerm(&cmd, s.term)
-	p, err := s.guests.Start(ctx, cmd, live, out)
+	p, err := s.Guests.Start(ctx, cmd, live, out)
 	if err != nil {
-		return nil, s.guests.Explain(ctx, err)
+		return nil, s.Guests.Explain(ctx, err)
 	}
 	return p, nil
 }
 
 // Files returns access to files through the guest of a user.
-func (s *service) Files(user string) provider.FileBackend { return s.guests.Files(user) }
+func (s *service) Files(user string) provider.FileBackend { return s.Guests.Files(user) }
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
@@ -228,10 +232,10 @@ func (s *service) build(ctx context.Context) error {
 	if !s.cgroup.has("memory") && s.memory > 0 {
 		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
 	}
-	if err := s.guests.Attach(ctx); err != nil {
+	if err := s.Guests.Attach(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.guests.Ready(ctx), s.deaf)
+	return errors.Join(s.Guests.Ready(ctx), s.deaf)
 }
 
 // launchFirst starts the first process, with the descriptors more.
@@ -333,7 +337,7 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 	}
 	defer release()
 	switch {
-	case s.frozen.Load() || s.sb.kept.Load() && s.cgroup.frozen():
+	case s.frozen.Load() || s.sb.Kept() && s.cgroup.frozen():
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is paused")}
 	case s.oci != nil:
 		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
@@ -343,7 +347,10 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 
 // ending reports whether the first process has ended, or ends soon.
 func (s *service) ending(ctx context.Context) bool {
-	return (host{s}).State(ctx, box.DeathWait, func(now box.GuestState) bool { return now.Over }).Over
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DeathWait)
+	defer cancel()
+	_, ended := s.Units[0].Until(ctx, func(now box.State) bool { return !now.Lives })
+	return ended
 }
 
 // freeze suspends all processes, or resumes them.
@@ -372,7 +379,7 @@ func (s *service) close(ctx context.Context) error {
 	s.closed = true
 	all := s.joined
 	s.mu.Unlock()
-	s.forwards.Close()
+	s.Forwards.Close()
 	if s.main != nil {
 		s.main.end()
 	}
@@ -393,7 +400,7 @@ func (s *service) close(ctx context.Context) error {
 	if n := s.network(); n != nil {
 		errs = append(errs, n.close())
 	}
-	s.guests.Close()
+	s.Guests.Close()
 	if s.main != nil {
 		s.main.running.Wait()
 	}

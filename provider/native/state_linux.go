@@ -43,8 +43,8 @@ type serviceState struct {
 }
 
 // writeState writes the file of a sandbox that has started.
-func (sb *sandbox) writeState(spec fumehood.Spec) error {
-	st := state{Protocol: wire.Version, Info: provider.Describe(&spec, sb.Info()), Created: time.Now().UTC(), Key: sb.key, Guest: sb.guest, Helper: sb.network.pid()}
+func (sb *sandbox) writeState() error {
+	st := state{Protocol: wire.Version, Info: provider.Describe(&sb.Spec, sb.Info()), Created: time.Now().UTC(), Key: sb.Key, Guest: sb.guest, Helper: sb.network.pid()}
 	for _, s := range sb.services {
 		first, err := owner.Of(s.init.pid)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -307,7 +308,7 @@ func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
 	if code != 137 {
 		return exit, nil
 	}
-	seen := e.w.Await(ctx, e.container, evidenceWait, func(s ContainerState) bool { return s.OOMs > e.oomBefore || s.Died })
+	seen := e.w.Await(ctx, e.container, evidenceWait, func(s box.State) bool { return s.OOMs > e.oomBefore || s.Died })
 	if seen.Died {
 		return lost, nil
 	}

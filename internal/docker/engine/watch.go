@@ -10,6 +10,8 @@ import (
 
 	"github.com/moby/moby/api/types/events"
 	"github.com/moby/moby/client"
+
+	"github.com/fumehood/fumehood/internal/box"
 )
 
 // Watch follows the events of the containers with one label, over one connection, and stores the resulting states. It
@@ -23,43 +25,22 @@ type Watch struct {
 	mu         sync.Mutex
 	changed    chan struct{} // closed and replaced at every change
 	doubted    chan struct{} // closed and replaced when the connections turn out to miss events
-	containers map[string]ContainerState
+	containers map[string]containerState
 	execs      map[string]chan struct{} // by exec id: closed when the exec has died
 }
 
-// ContainerState is the state of a container according to its events so far.
-type ContainerState struct {
-	Started bool
-	Died    bool
-	Deaths  int // number of reported deaths; a death may count twice after a reconnect
-	Exit    int // the last exit code, if there was one
-	// Alone reports whether its last death came without a signal or stop through the Engine. Alones counts such
-	// deaths.
-	Alone  bool
-	Alones int
-	told   bool // signaled or stopped since its start, or unknown after a reconnect
-	// Signaled reports that it was signaled or stopped through the Engine since its start.
-	Signaled bool
-	Paused   bool // frozen until it is unpaused
-	OOMs     int  // number of reported out-of-memory kills
-	Before   int  // OOMs at its last start
-	// Health is the result of the health checks since the start: Healthy, Unhealthy, or empty as long as there is no
-	// result.
-	Health string
+// containerState is the state of a container according to its events so far.
+type containerState struct {
+	box.State
+	signaled bool // signaled or stopped since its start, or unknown after a reconnect
 }
-
-// Results of health checks.
-const (
-	Healthy   = "healthy"
-	Unhealthy = "unhealthy"
-)
 
 // Watch starts following events. label is "name=value". The Watch reconnects by itself, and runs until Close.
 func (c *Client) Watch(ctx context.Context, label string) *Watch {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &Watch{
 		c: c, cancel: cancel, changed: make(chan struct{}), doubted: make(chan struct{}),
-		containers: map[string]ContainerState{}, execs: map[string]chan struct{}{},
+		containers: map[string]containerState{}, execs: map[string]chan struct{}{},
 	}
 	w.run(ctx, label)
 	return w
@@ -77,7 +58,7 @@ func (w *Watch) Runs(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.containers[id]; !ok {
-		w.containers[id] = ContainerState{Started: true}
+		w.containers[id] = containerState{State: box.State{Lives: true}}
 	}
 }
 
@@ -139,14 +120,14 @@ func (w *Watch) take(m events.Message) {
 	s := w.containers[id]
 	switch m.Action {
 	case events.ActionStart:
-		s.Started, s.Died, s.Paused, s.Health, s.Before, s.Alone, s.told, s.Signaled = true, false, false, "", s.OOMs, false, false, false
+		s.Lives, s.Died, s.Paused, s.Health, s.Before, s.Alone, s.signaled, s.Signaled = true, false, false, "", s.OOMs, false, false, false
 	case events.ActionPause, events.ActionUnPause:
 		s.Paused = m.Action == events.ActionPause
 	case events.ActionKill, events.ActionStop, events.ActionRestart:
-		s.told, s.Signaled = true, true
+		s.signaled, s.Signaled = true, true
 	case events.ActionDie:
-		if s.Died, s.Alone = true, !s.told; s.Alone {
-			s.Alones++
+		if s.Lives, s.Died, s.Alone = false, true, !s.signaled; s.Alone {
+			s.Ends++
 		}
 		s.Deaths++
 		s.Exit, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // 0 if the Engine does not report one
@@ -164,7 +145,7 @@ func (w *Watch) take(m events.Message) {
 		return
 	default:
 		found, ok := strings.CutPrefix(string(m.Action), string(events.ActionHealthStatus)+": ")
-		if !ok || found != Healthy && found != Unhealthy {
+		if !ok || found != box.Healthy && found != box.Unhealthy {
 			return
 		}
 		s.Health = found
@@ -178,7 +159,7 @@ func (w *Watch) missed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.containers {
-		s.told = true
+		s.signaled = true
 		w.containers[id] = s
 	}
 }
@@ -190,10 +171,10 @@ func (w *Watch) notify() {
 }
 
 // State returns the state of a container, by its full id.
-func (w *Watch) State(id string) ContainerState {
+func (w *Watch) State(id string) box.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.containers[id]
+	return w.containers[id].State
 }
 
 // ExecDied returns a channel that is closed when the exec is reported to have ended after this call.
@@ -217,7 +198,7 @@ func (w *Watch) Forget(exec string) {
 
 // Await waits until satisfies returns true for the state of a container, but at most for the given time. It returns
 // the last state. It ignores the cancellation of ctx.
-func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisfies func(ContainerState) bool) ContainerState {
+func (w *Watch) Await(ctx context.Context, id string, wait time.Duration, satisfies func(box.State) bool) box.State {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
 	s, _ := w.Until(ctx, id, satisfies)
@@ -230,13 +211,13 @@ const doubtAfter = 5 * time.Second
 
 // Until waits until satisfies returns true for the state of a container, and returns the last state. The result is
 // false if ctx ended first.
-func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerState) bool) (ContainerState, bool) {
+func (w *Watch) Until(ctx context.Context, id string, satisfies func(box.State) bool) (box.State, bool) {
 	for {
 		w.mu.Lock()
 		s, changed := w.containers[id], w.changed
 		w.mu.Unlock()
-		if satisfies(s) {
-			return s, true
+		if satisfies(s.State) {
+			return s.State, true
 		}
 		doubt := time.NewTimer(w.c.speedup.Of(doubtAfter))
 		select {
@@ -245,8 +226,8 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 			w.ask(ctx, id, s)
 		case <-ctx.Done():
 			doubt.Stop()
-			s = w.State(id) // both may have happened
-			return s, satisfies(s)
+			now := w.State(id) // both may have happened
+			return now, satisfies(now)
 		}
 		doubt.Stop()
 	}
@@ -254,7 +235,7 @@ func (w *Watch) Until(ctx context.Context, id string, satisfies func(ContainerSt
 
 // ask inspects a container and compares it with the state from the events. If events were missed, it updates the
 // state and makes the connections reconnect.
-func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
+func (w *Watch) ask(ctx context.Context, id string, before containerState) {
 	now, err := w.c.Inspect(ctx, id)
 	if err != nil || now.Status == created {
 		return // the waiter has its own limit
@@ -265,14 +246,14 @@ func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	if s != before {
 		return // an event arrived meanwhile
 	}
-	s.Started, s.Died, s.Paused, s.Health = true, !now.Running, now.Status == "paused", ""
+	s.Lives, s.Died, s.Paused, s.Health = now.Running, !now.Running, now.Status == "paused", ""
 	if s.Died {
 		s.Exit = now.ExitCode
 	}
 	if s.Died && !before.Died {
 		s.Deaths++
 	}
-	if now.Health == Healthy || now.Health == Unhealthy {
+	if now.Health == box.Healthy || now.Health == box.Unhealthy {
 		s.Health = now.Health
 	}
 	if s.Died && s.Health == "" {
@@ -281,7 +262,7 @@ func (w *Watch) ask(ctx context.Context, id string, before ContainerState) {
 	if s == before {
 		return
 	}
-	s.told = true
+	s.signaled = true
 	w.containers[id] = s
 	w.notify()
 	close(w.doubted)

@@ -1,4 +1,4 @@
-package docker
+package box
 
 import (
 	"errors"
@@ -7,16 +7,16 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 )
 
-// masked returns an error in which the values of this process's variables that a project sees are replaced by their
+// Masked returns an error in which the values of this process's variables that a project sees are replaced by their
 // names. They may be in a Dockerfile, in the output of a build, or in the name of an image. The project may be nil.
-func masked(project *fumehood.Compose, err error) error {
+func Masked(project *fumehood.Compose, err error) error {
 	if project == nil || len(project.HostEnv) == 0 || err == nil {
 		return err
 	}
 	mask := func(text string) string { return compose.Mask(project.HostEnv, text) }
-	if ours, ok := err.(*fumehood.Error); ok { //nolint:errorlint // inner ones keep their place
-		e := *ours
-		e.Op, e.Path, e.Hint, e.Err = mask(e.Op), mask(e.Path), mask(e.Hint), masked(project, e.Err)
+	if known, ok := err.(*fumehood.Error); ok { //nolint:errorlint // inner ones keep their place
+		e := *known
+		e.Op, e.Path, e.Hint, e.Err = mask(e.Op), mask(e.Path), mask(e.Hint), Masked(project, e.Err)
 		return &e
 	}
 	if text := mask(err.Error()); text != err.Error() {

@@ -4,39 +4,60 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Host gives access to a service. Providers implement it.
-type GuestHost interface {
+// Unit is a container of a service, or what takes its place. Drivers implement it. Its methods may be called by multiple
+// goroutines concurrently.
+type Unit interface {
 	// Attach connects to the main process, which is not started yet.
 	Attach(ctx context.Context) (Conn, error)
 	// Exec starts a guest as a user. The user has the form that the provider resolves: "name" or "id", optionally with
 	// ":group".
 	Exec(ctx context.Context, user string) (Exec, error)
-	// State returns what has happened to the service. It waits up to within until the state satisfies the condition; a
-	// nil condition does not wait. It works even if ctx is canceled.
-	State(ctx context.Context, within time.Duration, satisfies func(GuestState) bool) GuestState
-	// Death returns why the service is unavailable; zero if it is alive or the reason is unknown.
+
+	// State returns what has happened to the unit so far.
+	State() State
+	// Until waits until the state is as wanted, and returns it. It returns false if ctx ends first.
+	Until(ctx context.Context, wanted func(State) bool) (State, bool)
+	// Death returns why the unit is unavailable; zero if it is alive or the reason is unknown. It works even if ctx is
+	// canceled.
 	Death(ctx context.Context) Death
+
+	// Check describes the health check; nil without one.
+	Check() *Check
+	// Restarts reports whether the unit's own program is started again after its end, or was.
+	Restarts(ctx context.Context) bool
+	// Evidence returns the output of the last health check and the last lines of the log. Both may be empty.
+	Evidence(ctx context.Context, lines int) (check, log string)
+
+	// Addresses returns the addresses of the unit's networks, at which its programs may listen.
+	Addresses(ctx context.Context) ([]netip.Addr, error)
+	// Stop kills all programs of a kept sandbox for good.
+	Stop(ctx context.Context) error
+	// Pause suspends all processes. On an error they may be suspended too, if paused is true.
+	Pause(ctx context.Context) (paused bool, err error)
+	// Resume ends what Pause has begun.
+	Resume(ctx context.Context) error
 }
 
-// Relayer is a Host that reaches resident guests also without a folder for sockets.
+// Relayer is a Unit that reaches resident guests also without a folder for sockets.
 type Relayer interface {
 	// Relay connects to the abstract unix socket with the given name, through a program run by the service's own user.
 	Relay(ctx context.Context, name string) (Exec, error)
 }
 
-// Counter is a Host that counts the processes of the service without a guest.
+// Counter is a Unit that counts its processes without a guest.
 type Counter interface {
 	// Processes returns the number of processes and threads, and their limit; 0 if there is none.
 	Processes(ctx context.Context) (n, limit uint64, err error)
 }
 
-// Empowerer is a Host whose Exec may start root without capabilities if the service's user is not root.
+// Empowerer is a Unit whose Exec may start root without capabilities if the service's user is not root.
 type Empowerer interface {
 	// ExecEmpowered is Exec with all capabilities. The guest first drops those that the service does not have.
 	ExecEmpowered(ctx context.Context, user string) (Exec, error)
@@ -53,7 +74,7 @@ type Conn interface {
 	Complaint() string
 }
 
-// Exec is a guest that the Host has started.
+// Exec is a guest that a Unit has started.
 type Exec interface {
 	Conn
 	// Wait waits for the guest's exit and returns it.
@@ -64,13 +85,37 @@ type Exec interface {
 	Stopped(ctx context.Context) (bool, error)
 }
 
-// GuestState is the state of a service.
-type GuestState struct {
-	Died   bool // and was not restarted
-	Over   bool // has died, or is not known to have been started
+// State is the state of a unit.
+type State struct {
+	Lives  bool // it runs; false also if it is not known to have been started
 	Paused bool // all processes are suspended until it resumes
-	OOMs   int  // number of out-of-memory kills
-	Ends   int  // how often its own program has exited by itself
+	OOMs   int  // the number of out-of-memory kills
+	Before int  // OOMs when it was last started
+
+	Died   bool // its own program, or all of it, has ended and was not started again
+	Deaths int  // the number of such ends; one may count twice if the connection to the daemon broke
+	Exit   int  // the last exit code, if there was one
+	// Alone reports whether the last end was by itself: without a signal or stop through the Engine. Ends counts such
+	// ends. Signaled reports whether it was signaled or stopped through the Engine since its start.
+	Alone    bool
+	Ends     int
+	Signaled bool
+
+	Health string // Healthy, Unhealthy, or empty as long as there is no result since the last start
+}
+
+// Results of health checks.
+const (
+	Healthy   = "healthy"
+	Unhealthy = "unhealthy"
+)
+
+// await waits until the state of a unit is as wanted, but at most for the given time, even if ctx is canceled.
+func await(ctx context.Context, u Unit, within time.Duration, wanted func(State) bool) State {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	s, _ := u.Until(ctx, wanted)
+	return s
 }
 
 // Death describes the end of a service.
@@ -81,7 +126,7 @@ type Death struct {
 
 // GuestConfig configures a Guests.
 type GuestConfig struct {
-	Host GuestHost
+	Unit Unit // in which the guests are
 	// Sandbox is the name of the service's sandbox, for messages.
 	Sandbox string
 	// User is the service's own user; empty means root.
@@ -102,7 +147,7 @@ type GuestConfig struct {
 	Sockets   func() string
 	SocketDir string
 	NoSockets func(error)
-	// CountsOOMs reports whether only the Host counts out-of-memory kills: guests have no control group.
+	// CountsOOMs reports whether only the Unit counts out-of-memory kills: guests have no control group.
 	CountsOOMs bool
 	// Ran is set before a command runs in the sandbox.
 	Ran *atomic.Bool
