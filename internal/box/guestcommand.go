@@ -33,7 +33,7 @@ type Command struct {
 
 // Begin returns a Command that the Unit is about to start itself. The Unit calls Abandon if that fails.
 func (m *Guests) Begin(ctx context.Context) Command {
-	c := m.begin(ctx, nil)
+	c := m.begin(nil)
 	c.alone, c.depart = m.attend()
 	c.count = m.counters(ctx)
 	return c
@@ -67,7 +67,7 @@ func (m *Guests) usedUp(ctx context.Context, before *wire.Swept) error {
 	return &fumehood.Error{Class: fumehood.ErrLimit, Err: &provider.ProcessLimit{Text: now.ProcessLimit}, Hint: provider.ProcessLimitHint}
 }
 
-func (m *Guests) begin(ctx context.Context, by *guest) Command {
+func (m *Guests) begin(by *guest) Command {
 	c := Command{m: m, guest: by, killed: new(atomic.Bool)}
 	if by == nil || by.exec != nil || m.cfg.CountsOOMs || !m.cfg.Serves { // otherwise nothing compares them
 		now := m.now()
@@ -105,7 +105,7 @@ func (m *Guests) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) 
 	var c Command
 	reached, err := m.reach(ctx, cmd.User, func(u *guest) error {
 		m.cfg.Ran.Store(true)
-		c = m.begin(ctx, u)
+		c = m.begin(u)
 		c.user = cmd.User
 		p, err := start(u)
 		c.ProcessBackend = p

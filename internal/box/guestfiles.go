@@ -35,7 +35,7 @@ func (f files) by(ctx context.Context, do func(c Command) error) error {
 	}
 	var c Command
 	reached, err := f.m.reach(ctx, f.user, func(u *guest) error {
-		c = f.m.begin(ctx, u)
+		c = f.m.begin(u)
 		return do(c)
 	})
 	if !reached {

@@ -44,7 +44,7 @@ type role struct {
 	keeps bool   // it is the resident for the detached commands of a user other than the service's own
 }
 
-// New returns the Guests of a service.
+// NewGuests returns the Guests of a service.
 func NewGuests(c GuestConfig) *Guests {
 	return &Guests{cfg: c, key: c.Key, closing: make(chan struct{}), guests: map[role]*guest{}, dead: map[role]*guest{}}
 }

@@ -96,14 +96,14 @@ func (m *Guests) Lacks(ctx context.Context, user string) (bool, error) {
 
 // launchBy starts a guest by exec, one of the Unit's ways to start it.
 func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, user string) (Exec, error), user string, dead wire.Swept) (*guest, error) {
-	c := m.begin(ctx, &guest{})
+	c := m.begin(&guest{})
 	before := m.counters(ctx)
 	rw, err := exec(ctx, user)
 	if err != nil {
 		if used := m.usedUp(ctx, before); used != nil {
 			return nil, used
 		}
-		err = m.broken(ctx, err) // the error does not mention the guest, and is not about the command
+		err = m.broken(err) // the error does not mention the guest, and is not about the command
 		return nil, &fumehood.Error{Op: "start the guest", Class: fumehood.ClassOf(err), Err: err}
 	}
 	u := c.guest
@@ -115,7 +115,7 @@ func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, us
 		err = m.cfg.Trusted(ctx)
 	}
 	if err != nil {
-		err = m.broken(ctx, c.failed(ctx, err))
+		err = m.broken(c.failed(ctx, err))
 		return nil, cmp.Or(m.usedUp(ctx, before), err)
 	}
 	m.survived(user, u.swept.Survivors)
@@ -123,7 +123,7 @@ func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, us
 }
 
 // broken returns err as an ErrBroken if the service's own program has exited by itself since the service was ready.
-func (m *Guests) broken(ctx context.Context, err error) error {
+func (m *Guests) broken(err error) error {
 	if m.cfg.Serves || !m.HasEnded() || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
 		return err
 	}

@@ -127,7 +127,7 @@ func (l *Life) placeName(name string) string {
 }
 
 func (l *Life) adopt(body Body, place *Place) *Sandbox {
-	sb := body.base()
+	sb := body.Base()
 	sb.provider, sb.body, sb.place = l.Driver.Name(), body, place
 	return sb
 }

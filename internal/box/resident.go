@@ -148,7 +148,7 @@ func (m *Guests) relayed(ctx context.Context, relayer Relayer, user string) (*gu
 
 // settle starts a guest and makes it the user's resident; see meet.
 func (m *Guests) settle(ctx context.Context, user string, dead wire.Swept) (*guest, error) {
-	c := m.begin(ctx, nil)
+	c := m.begin(nil)
 	var err error
 	if c.guest, err = m.launch(ctx, cmp.Or(user, m.cfg.User), dead); err != nil {
 		return nil, err

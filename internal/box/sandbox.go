@@ -16,7 +16,7 @@ import (
 // Body is a sandbox as its driver has it. It embeds a Sandbox.
 type Body interface {
 	provider.Backend
-	base() *Sandbox
+	Base() *Sandbox
 	// Prepare gets what the sandbox needs before anything of it can be made: its images.
 	Prepare(ctx context.Context) error
 	// Admit waits until there is room for the sandbox, or returns an ErrLimit. started is called when its start has
@@ -50,7 +50,8 @@ type Sandbox struct {
 	gone bool
 }
 
-func (s *Sandbox) base() *Sandbox { return s }
+// Base returns what all providers have in common.
+func (s *Sandbox) Base() *Sandbox { return s }
 
 // Kept reports whether the sandbox has started and outlives this process.
 func (s *Sandbox) Kept() bool { return s.kept.Load() }

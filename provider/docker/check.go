@@ -3,9 +3,9 @@ package docker
 import (
 	"context"
 	"fmt"
-	"github.com/fumehood/fumehood/internal/box"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/provider"
 )

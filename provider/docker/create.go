@@ -41,7 +41,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 			return nil, err
 		}
 		sb.writeProject(project)
-		err = sb.p.compose.Create(ctx, project)
+		err = sb.p.compose.Create(ctx, project, sb.ids[compose.DefaultService])
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

@@ -170,7 +170,13 @@ func (c *SDK) Auth(image string) (string, error) {
 // Create creates the project's containers, networks and volumes, and starts nothing. All created objects carry the
 // project's labels, even after an error. If ctx ends, the object in progress is still created. Otherwise the Engine
 // would continue, and we would not know what it created.
-func (c *SDK) Create(ctx context.Context, p *compose.Project) error {
+//
+// A project that is only a container, of the image with an ID, is created without the SDK. If a container of its name
+// exists, it is left as it is, as the SDK does.
+func (c *SDK) Create(ctx context.Context, p *compose.Project, image string) error {
+	if opts, ok := single(p.Types(), image); ok {
+		return c.Engine.CreateContainer(ctx, opts)
+	}
 	err := c.service.Create(ctx, distinctPorts(p.Types()), api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})
 	if err != nil {
 		return c.Engine.Translate(err, fmt.Sprintf("create sandbox %s", p.Types().Name))

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/fumehood/fumehood/internal/owner"
 	"bytes"
 	"cmp"
 	"context"
@@ -226,6 +227,15 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 		return &fumehood.Error{Op: "start container", Class: fumehood.ErrConfig, Err: cause{err}}
 	}
 	return c.translate(err, "start container")
+}
+
+// CreateContainer creates a container, unless one of its name exists.
+func (c *Client) CreateContainer(ctx context.Context, opts client.ContainerCreateOptions) error {
+	_, err := c.api.ContainerCreate(ctx, opts)
+	if errdefs.IsConflict(err) {
+		return nil
+	}
+	return c.translate(err, "create sandbox "+opts.Config.Labels[owner.LabelSandbox])
 }
 
 // StopContainer kills the processes of a container, and does not remove it. A container that does not run is left as
