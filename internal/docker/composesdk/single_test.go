@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/moby/moby/api/types/mount"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/compose-spec/compose-go/v2/types"
@@ -104,6 +107,7 @@ func inspected(t *testing.T, c *SDK, name string) map[string]string {
 	}
 	res.Container.Config.Hostname = ""
 	delete(res.Container.Config.Labels, engine.LabelSeal)
+	slices.SortFunc(res.Container.HostConfig.Mounts, func(a, b mount.Mount) int { return strings.Compare(a.Target, b.Target) }) // the SDK's have no order
 	all := map[string]string{}
 	for part, v := range map[string]any{"Config": res.Container.Config, "HostConfig": res.Container.HostConfig} {
 		text, err := json.Marshal(v)
