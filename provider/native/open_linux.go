@@ -38,13 +38,19 @@ func (p *Provider) Renew(ctx context.Context, name string, ttl time.Duration) (t
 
 // Find finds kept sandboxes by their folders.
 func (p driver) Find(_ context.Context, name string, _ bool) ([]box.Found, error) {
-	folders, err := owner.Folders(p.stateDir) // by name
-	if err != nil {
-		return nil, err
+	var folders []owner.Folder
+	var err error
+	switch {
+	case name == "":
+		if folders, err = owner.Folders(p.stateDir); err != nil { // by name
+			return nil, err
+		}
+	case filepath.IsLocal(name) && filepath.Base(name) == name:
+		folders = append(folders, owner.ReadFolder(filepath.Join(p.stateDir, name)))
 	}
 	var all []box.Found
 	for _, f := range folders {
-		if f.Kept && (name == "" || f.Name == name) {
+		if f.Kept {
 			all = append(all, p.found(f))
 		}
 	}
