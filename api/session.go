@@ -144,12 +144,14 @@ type SessionResult struct {
 	Stderr      fumehood.Output  `json:"stderr"`
 	SetupStdout fumehood.Output  `json:"setup_stdout"`
 	SetupStderr fumehood.Output  `json:"setup_stderr"`
+
+	CausedInside bool `json:"caused_inside,omitempty"` // as in fumehood.Result
 }
 
 // SessionResultOf returns the JSON form of a result.
 func SessionResultOf(r *session.Result) *SessionResult {
 	return &SessionResult{
-		Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: jsontext.Escape(r.Reason), Leaked: r.Leaked, SetupEnded: r.SetupEnded, Usage: r.Usage,
+		Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: jsontext.Escape(r.Reason), Leaked: r.Leaked, CausedInside: r.CausedInside, SetupEnded: r.SetupEnded, Usage: r.Usage,
 		Elapsed: Millis(r.Elapsed), Stdout: r.Stdout, Stderr: r.Stderr, SetupStdout: r.SetupStdout, SetupStderr: r.SetupStderr,
 	}
 }

@@ -363,6 +363,19 @@ func TestExecute_memoryOfChildren(t *testing.T) {
 	}
 }
 
+// A command that kills its supervisor is lost by its own code.
+func TestExecute_supervisorKilled(t *testing.T) {
+	t.Parallel()
+	p := inDocker(t)
+	r := spawn(t, p.open(t, p.environment(t), session.Agent, nil), session.SpawnOptions{})
+	if res := execute(t, r, sh("kill -9 -1")); res.Outcome != fumehood.Lost || !res.CausedInside {
+		t.Errorf("%s, caused inside %t: %s", res.Outcome, res.CausedInside, res.Reason)
+	}
+	if res := execute(t, r, sh("echo again")); res.Stdout.Text() != "again\n" || res.CausedInside {
+		t.Errorf("%q, caused inside %t", outputs(res), res.CausedInside)
+	}
+}
+
 // A limit of processor time, with and without a setup.
 func TestExecute_cpuTime(t *testing.T) {
 	t.Parallel()

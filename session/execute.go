@@ -55,8 +55,9 @@ type Result struct {
 	Signal   int // as in fumehood.Result
 	// Reason is as in fumehood.Result. If Kill or Cleanup of the runtime ended the command, it is "killed by the
 	// caller" or "cleaned up by the caller".
-	Reason string
-	Leaked bool // some of its processes may still be running; see fumehood.Result
+	Reason       string
+	Leaked       bool // some of its processes may still be running; see fumehood.Result
+	CausedInside bool // as in fumehood.Result
 
 	Elapsed time.Duration  // since the command was sent to the sandbox, including the setup
 	Usage   fumehood.Usage // including the setup's
@@ -280,6 +281,6 @@ func (r *Runtime) join(ctx context.Context, cancel func(), p fumehood.Process) {
 func resultOf(res *fumehood.Result) *Result {
 	return &Result{
 		Stdout: res.Stdout, Stderr: res.Stderr, Outcome: res.Outcome, ExitCode: res.ExitCode, Signal: res.Signal,
-		Reason: res.Reason, Leaked: res.Leaked, Elapsed: res.Duration, Usage: res.Usage,
+		Reason: res.Reason, Leaked: res.Leaked, CausedInside: res.CausedInside, Elapsed: res.Duration, Usage: res.Usage,
 	}
 }

@@ -266,6 +266,7 @@ class Ended(Data):
     reason: str = ""  # why the outcome is lost, that the caller killed it, or what the kernel killed for memory
     leaked: bool = False  # some of its processes may still run
     usage: Usage = field(default_factory=Usage)
+    caused_inside: bool = False  # code in the sandbox caused the loss
 
     @property
     def success(self) -> bool:
@@ -286,7 +287,6 @@ class Result(Ended):
     stderr: Output = field(default_factory=Output)  # empty with a terminal
     started: datetime | None = None
     duration: Seconds = 0.0
-    caused_inside: bool = False  # code in the sandbox caused the loss
 
 
 @dataclass(frozen=True)
