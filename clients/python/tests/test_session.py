@@ -78,7 +78,9 @@ class TestRequests(unittest.TestCase):
                 **answers,
             }
         )
-        return server, self.client(server).open_session({"type": "local"}, workspace="work")
+        opened = self.client(server).open_session({"type": "local"}, workspace="work")
+        self.addCleanup(opened.close)
+        return server, opened
 
     def test_open(self) -> None:
         server, opened = self.opened()
@@ -93,10 +95,10 @@ class TestRequests(unittest.TestCase):
     def test_open_options(self) -> None:
         server = Server(**{"POST /v1/sessions": answer({"id": "s"})})
         client = self.client(server)
-        client.open_session(
+        small = client.open_session(
             "type: local", snapshot="/snap", kind="evaluation", huid="1", limits=session.WorkspaceLimits(9)
         )
-        client.open_session(
+        large = client.open_session(
             Path("/env.yaml"),
             workspace="/w",
             asset_dir=Path("/assets"),
@@ -106,6 +108,8 @@ class TestRequests(unittest.TestCase):
             allow_unsafe=True,
         )
         first, second = (body for _, body in server.asked)
+        for each in (small, large):
+            each.close()
         self.assertEqual(
             first,
             {
