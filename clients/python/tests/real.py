@@ -36,9 +36,9 @@ while True:
 needs_server = unittest.skipUnless(BINARY, "FUMEHOOD_BINARY names no program: run make test-client")
 
 
-def wait_for(happens: Callable[[], object]) -> bool:
+def wait_for(happens: Callable[[], object], seconds: float = WAITS) -> bool:
     """Wait until something happens. Report whether it did."""
-    deadline = time.monotonic() + WAITS
+    deadline = time.monotonic() + seconds
     while not happens():
         if time.monotonic() > deadline:
             return False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +75,21 @@ def test_eval_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_eval_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
     """An evaluation that is ended in the middle of its samples leaves no container."""
     command = [sys.executable, str(FOLDER / "slow.py"), f"t{os.getpid()}", str(tmp_path)]
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as running:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as running:
+        stuck = threading.Timer(300, running.kill)  # the import of inspect alone takes long on a busy machine
+        stuck.start()
         try:
-            assert wait_for(lambda: len(containers()) == 8 or running.poll() is not None)
-            assert running.poll() is None
-            for number in signals:
+            assert running.stdout
+            assert list(itertools.islice(running.stdout, 8)) == ["running\n"] * 8
+            assert len(containers()) == 8
+            for count, number in enumerate(signals):
+                if count:  # a person presses Ctrl-C again while the samples end
+                    assert running.stdout.readline() == "canceled\n"
                 running.send_signal(number)
-                time.sleep(0.2)  # between the two of a person who presses Ctrl-C again
             assert wait_for(lambda: not containers())
         finally:
+            stuck.cancel()
             running.kill()
 
 
