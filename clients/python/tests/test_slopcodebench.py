@@ -17,11 +17,13 @@ import threading
 import time
 import unittest
 import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.adapters.ends import ENDS, documented, is_error, outcome
 from tests.real import IMAGE, containers, needs_server, wait_for
 
 STUBS = Path(__file__).parent / "slop_code_stubs"
@@ -35,8 +37,9 @@ from slop_code.execution.models import EnvironmentSpec  # noqa: E402
 from slop_code.execution.protocols import ExecRuntime  # noqa: E402
 from slop_code.execution.runtime import RuntimeResult, SolutionRuntimeError  # noqa: E402
 
-from fumehood import slopcodebench  # noqa: E402
+from fumehood import FumehoodError, slopcodebench  # noqa: E402
 from fumehood._framework import importing  # noqa: E402
+from fumehood.session import SessionEnd, SessionResult  # noqa: E402
 from fumehood.slopcodebench import FumehoodEnvironmentSpec, FumehoodExecRuntime, FumehoodStreamingRuntime  # noqa: E402
 
 # An environment file with the keys that SlopCodeBench documents. Files in JSON are YAML.
@@ -149,6 +152,53 @@ class TestRegister(unittest.TestCase):
                 raise error
 
 
+class Ending(mock.MagicMock):
+    """A container in which all commands end in one way. It is its own runtime."""
+
+    def execute(self, script: str, **options: Any) -> SessionResult:
+        return self.result("execute")
+
+    @contextlib.contextmanager
+    def stream(self, script: str, **options: Any) -> Iterator[Iterator[SessionEnd]]:
+        yield iter([SessionEnd(self.result("stream"))])
+
+    def result(self, op: str) -> SessionResult:
+        found = outcome(self.end, op)
+        more: dict[str, Any] = {"reason": found.reason, "caused_inside": found.caused_inside, "stdout": found.stdout}
+        return SessionResult(found.outcome, found.exit_code, found.signal, **more)
+
+
+class TestEnds(unittest.TestCase):
+    """Commands end as the page about frameworks says."""
+
+    def check(self, call: Callable[[], RuntimeResult | None], *without: str) -> None:
+        for end, cell in documented("slopcodebench").items():
+            if end in without:
+                continue
+            container = Ending(end=end, killed=False)
+            container.runtime = container
+            with self.subTest(end), mock.patch.object(slopcodebench, "_Container", return_value=container):
+                try:
+                    found = call()
+                except Exception as e:  # noqa: BLE001  # its class is what is tested
+                    self.assertTrue(is_error(e, cell), e)
+                else:
+                    assert found
+                    noted = "bytes of output are missing" in found.stdout
+                    self.assertIn("a line" if noted else str(found.exit_code), cell)
+                    self.assertEqual(found.timed_out, end == "time limit")
+                    self.assertTrue(found.stderr or not isinstance(ENDS[end], FumehoodError))
+
+    def test_execute(self) -> None:
+        self.check(lambda: FumehoodExecRuntime.spawn(spec(), Path(), "command").execute({}, None, 1))
+
+    def test_stream(self) -> None:
+        def call() -> RuntimeResult | None:
+            return list(FumehoodStreamingRuntime.spawn(spec(), Path()).stream("command", {}, 1))[-1].result
+
+        self.check(call, "output limit")  # a stream has all output
+
+
 @needs_server
 class TestRuntimes(unittest.TestCase):
     folder: Path
@@ -201,6 +251,16 @@ class TestRuntimes(unittest.TestCase):
     def test_signal_and_bytes(self) -> None:
         result = self.execute(spec(), "printf '\\303'; printf '\\251\\377'; kill -9 $$")
         self.assertEqual((result.exit_code, result.stdout), (137, "é\ufffd"))
+
+    def test_supervisor_killed(self) -> None:
+        """A command whose own code kills all processes, and its supervisor with them, counts as killed."""
+        self.assertEqual(self.execute(spec(), "kill -9 -1").exit_code, 137)
+        runtime = self.stream_of(spec())
+        *_, last = runtime.stream("kill -9 -1", {}, 10)
+        assert last.result
+        self.assertEqual((last.result.exit_code, runtime.poll()), (137, 137))
+        (written, _) = runtime.stream("echo again", {}, 10)
+        self.assertEqual(written.text, "again\n")
 
     def test_log(self) -> None:
         with self.assertLogs("fumehood.slopcodebench", "DEBUG") as logs:
@@ -397,7 +457,7 @@ class TestRuntimes(unittest.TestCase):
         runtime = self.exec_of(spec(network="host"), "ls /sys/class/net")
         with self.assertRaises(SolutionRuntimeError) as caught:
             runtime.execute({}, None, 30)
-        self.assertIn("fumehood.slopcodebench.register(allow_unsafe=True) allows it", str(caught.exception))
+        self.assertIn("fumehood.slopcodebench.register allows it: allow_unsafe=True", str(caught.exception))
         slopcodebench.register(replace=True, allow_unsafe=True)
         result = runtime.execute({}, None, 30)
         self.assertEqual(set(result.stdout.split()), {path.name for path in Path("/sys/class/net").iterdir()})

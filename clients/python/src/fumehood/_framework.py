@@ -1,6 +1,4 @@
-"""What the adapters of frameworks share: errors for a framework that is missing or has another interface, the note of
-output that is missing, and the check of paths that data names.
-"""
+"""Checks of the adapters: errors for a framework that is missing or has another interface, and for paths of data."""
 
 from __future__ import annotations
 
@@ -13,9 +11,6 @@ from importlib import metadata
 from inspect import signature
 from pathlib import Path
 from typing import Any
-
-from ._errors import LimitError, NotStartedError
-from ._types import Output, Result
 
 
 @contextlib.contextmanager
@@ -63,46 +58,6 @@ def _requirement(adapter: str, distribution: str) -> str:
             if re.fullmatch(rf"""\s*extra\s*==\s*["']{extra}["']\s*""", marker):
                 return requirement.strip()
     return distribution
-
-
-@contextlib.contextmanager
-def starting(op: str = "exec") -> Iterator[None]:
-    """Raise a NotStartedError where programs of the sandbox, such as a fork bomb, leave no process for a command.
-
-    Code in the sandbox has caused that, so frameworks get a failed command.
-    """
-    try:
-        yield
-    except LimitError as e:
-        if e.op != op:  # a limit of the server
-            raise
-        raise NotStartedError(e.message, op=e.op, service=e.service, hint=e.hint) from e
-
-
-def shell_code(error: NotStartedError) -> int:
-    """Return the exit code with which a shell reports a program that does not start."""
-    return 127 if isinstance(error, FileNotFoundError) else 126
-
-
-def gone(result: Result) -> bool:
-    """Report whether a command was lost with its sandbox, and not because code there killed its supervisor."""
-    return result.outcome == "lost" and not result.caused_inside
-
-
-def exit_code(result: Result) -> int:
-    """Return a command's exit code. One whose supervisor was killed counts as killed, too."""
-    return 137 if result.outcome == "lost" else result.exit_code
-
-
-def missing(count: int, why: str = "more than is kept") -> str:
-    """Return the line that stands where bytes of output are missing: frameworks have no other place to say so."""
-    return f"\n[{count} bytes of output are missing: {why}]\n"
-
-
-def told(output: Output) -> bytes:
-    """Return output, with a line at its beginning if that was dropped."""
-    lost = output.total - len(output.data)
-    return missing(lost).lstrip().encode() + output.data if lost > 0 else output.data
 
 
 def expect(function: Callable[..., Any], parameters: Sequence[str]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from . import FumehoodError, NotStartedError, Result, Sandbox, UnavailableError
-from ._framework import exit_code, expect, gone, importing, shell_code, starting
+from . import FumehoodError, Result, Sandbox
+from ._adapter import settle, start_failure
+from ._framework import expect, importing
 
 with importing("deepagents", "deepagents", python=(3, 11)):
     from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
@@ -58,40 +59,35 @@ class FumehoodSandbox(BaseSandbox):
         """
         args, limit = self._command(command, timeout)
         try:
-            with starting():
-                return self._response(self.sandbox.run(args, timeout=limit), limit)
-        except NotStartedError as e:
-            return self._not_started(e)
+            result = settle(self.sandbox.run(args, timeout=limit))
+        except FumehoodError as e:
+            result = start_failure(e)
+        return self._response(result, limit)
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command as execute does. A task that is canceled ends it."""
         args, limit = self._command(command, timeout)
         started = self._threads.submit(self.sandbox.start, args, timeout=limit)
         try:
-            with starting():
-                process = await asyncio.wrap_future(started)
-            return self._response(await asyncio.wrap_future(self._threads.submit(process.wait)), limit)
-        except NotStartedError as e:
-            return self._not_started(e)
+            process = await asyncio.wrap_future(started)
+            result = settle(await asyncio.wrap_future(self._threads.submit(process.wait)))
+        except FumehoodError as e:
+            result = start_failure(e)
         except asyncio.CancelledError:
             if not started.cancelled():
                 with contextlib.suppress(FumehoodError):
                     await asyncio.to_thread(lambda: started.result().kill())
             raise
+        return self._response(result, limit)
 
     def _command(self, command: str, timeout: int | None) -> tuple[list[str], float | None]:
         """Return a command's arguments and its time limit."""
         limit = self._timeout if timeout is None else timeout
         return ["/bin/sh", "-c", f"exec 2>&1; {command}"], limit or None
 
-    def _not_started(self, error: NotStartedError) -> ExecuteResponse:
-        return ExecuteResponse(output=f"Error: {error}", exit_code=shell_code(error))
-
     def _response(self, result: Result, limit: float | None) -> ExecuteResponse:
         """Return how a command ended, and say what its exit code does not."""
-        output, code, note = result.stdout.text + result.stderr.text, exit_code(result), ""
-        if gone(result):
-            raise UnavailableError(f"execute: the sandbox ended while the command ran: {result.reason}")
+        output, code, note = result.stdout.text + result.stderr.text, result.exit_code, ""
         if result.timed_out:
             code, note = TIMED_OUT, f"Error: Command timed out after {limit:g} seconds and was killed."
         elif result.usage.oom_kills and code:

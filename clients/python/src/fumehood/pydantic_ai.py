@@ -11,8 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from . import AsyncClient, AsyncSandbox, FileInfo
-from ._errors import FumehoodError, NotDirectoryError, NotStartedError, StaleError, UnavailableError
-from ._framework import exit_code, expect, gone, importing, starting
+from ._adapter import settle, start_failure, translate
+from ._errors import DirectoryNotFoundError, FumehoodError, NotDirectoryError
+from ._framework import expect, importing
 
 with importing("pydantic_ai", "pydantic-ai-slim"):
     import anyio
@@ -25,7 +26,6 @@ with importing("pydantic_ai", "pydantic-ai-slim"):
     expect(workspaces.SupportsCommands.run, ["self", "command", "shell", "env", "timeout"])
 
 PROVIDER = "fumehood"  # of refs; their id is the name of a sandbox
-_SHELL_CODES = {"program-not-found": 127, "not-executable": 126, "not-started": 126}
 
 
 @dataclass(eq=False)
@@ -51,12 +51,10 @@ class FumehoodWorkspaceBackend:
             async with self._starting:
                 if self.ref is None:
                     await self._start()
-        try:
+        with translate(workspaces.WorkspaceUnavailableError):
             assert self.ref
             self._sandbox = self._sandbox or await self.client.get(self.ref.id)
             yield self._sandbox
-        except (UnavailableError, StaleError) as e:
-            raise workspaces.WorkspaceUnavailableError(f"the sandbox is not running: {e}") from e
 
     async def _start(self) -> None:
         """Start the sandbox. A caller that is canceled waits for it, so that its ref is not lost."""
@@ -101,23 +99,20 @@ class FumehoodWorkspaceBackend:
             raise TypeError("command: a text needs shell=True, a sequence shell=False")
         validate_timeout(timeout)
         args = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        try:
-            async with self._opened() as sandbox:
-                with starting():
-                    result = await sandbox.run(args, env=env, timeout=timeout)
-        except NotStartedError as e:
-            if e.code not in _SHELL_CODES:
+        async with self._opened() as sandbox:
+            try:
+                result = settle(await sandbox.run(args, env=env, timeout=timeout))
+            except DirectoryNotFoundError:  # is raised by a local workspace, too
                 raise
-            return CommandResult(exit_code=_SHELL_CODES[e.code], stdout="", stderr=f"{e}\n")
+            except FumehoodError as e:
+                result = start_failure(e)
         stdout, stderr = result.stdout.text, result.stderr.text
         if result.timed_out:
             raise workspaces.WorkspaceTimeoutError(f"timed out after {timeout:g} s", stdout=stdout, stderr=stderr)
-        if gone(result):
-            raise workspaces.WorkspaceUnavailableError(f"the sandbox ended while the command ran: {result.reason}")
         if result.stdout.truncated or result.stderr.truncated:
             ends = {"stdout": stdout[-65536:], "stderr": stderr[-65536:]}  # beginnings are not kept
             raise workspaces.WorkspaceOutputLimitError("output exceeds 10 MiB: use a file", limit=10 << 20, **ends)
-        return CommandResult(exit_code=exit_code(result), stdout=stdout, stderr=stderr)
+        return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the content of a regular file."""

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from . import Client, FumehoodError, Mount, NotStartedError, Port, UnavailableError
-from ._framework import expect, importing, shell_code, starting, told
+from . import Client, FumehoodError, Mount, Port, Result, UnavailableError
+from ._adapter import FLAGS, explain, mark_missing, settle, start_failure
+from ._framework import expect, importing
 from .session import ExecuteOptions, Session, SessionChunk, SessionEnd, SessionResult, SpawnOptions
 
 _WITH = ["static_assets", "ports", "mounts", "env_vars", "setup_command"]
@@ -48,8 +49,6 @@ with importing("slopcodebench", "slop-code-bench", "it is at github.com/Sprocket
 
 __all__ = ["FumehoodEnvironmentSpec", "FumehoodExecRuntime", "FumehoodStreamingRuntime", "close", "register"]
 
-# The server serves only this process, which may mount what its user may. The network is that of each environment.
-_FLAGS = ("--allow-host-path", "/", "--allow-egress", "--max-body", "1GiB")
 _LONGEST = 7200.0  # seconds of a streamed command that has no timeout
 _KEPT = 64 << 20  # bytes that execute keeps of each stream, of its end; a line says how many are missing before
 _KILLED = -9  # the exit code of a command that this process has killed
@@ -98,9 +97,8 @@ def _reporting() -> Iterator[None]:
     try:
         yield
     except FumehoodError as e:
-        unsafe = "--allow-unsafe" in str(e)
-        hint = "\nfumehood.slopcodebench.register(allow_unsafe=True) allows it" if unsafe else ""
-        raise SolutionRuntimeError(f"fumehood: {e}{hint}") from e
+        text = explain(e, {"--allow-unsafe": "allow_unsafe=True"}, "fumehood.slopcodebench.register allows")
+        raise SolutionRuntimeError(f"fumehood: {text}") from e
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class _Container:
         try:
             session = free.pop()
         except IndexError:
-            client = _clients.setdefault(which, Client(arguments=[*_FLAGS, *["--allow-unsafe"] * _unsafe]))
+            client = _clients.setdefault(which, Client(arguments=[*FLAGS, *["--allow-unsafe"] * _unsafe]))
             uid, gid = os.environ.get("HUID", ""), os.environ.get("HGID", "")
             with tempfile.TemporaryDirectory() as empty:  # the working directory is mounted in place of its copy
                 session = client.open_session(spec, workspace=empty, huid=uid, hgid=gid, allow_unsafe=_unsafe)
@@ -250,33 +248,26 @@ class _Output:
 
 
 def _result(
-    ended: SessionResult, outputs: dict[str, _Output], started: float, killed: bool, late: int
+    ended: SessionResult | Result, outputs: dict[str, _Output], started: float, killed: bool, late: int
 ) -> RuntimeResult:
     """Return a result of SlopCodeBench. late is the exit code of a command that has timed out."""
     for output in outputs.values():
         output.take(b"", last=True)
     out, err = outputs["stdout"], outputs["stderr"]
+    if ended.timed_out:
+        code = late
+    elif killed and ended.outcome == "lost":
+        code = _KILLED
+    else:
+        code = settle(ended).exit_code
     return RuntimeResult(
-        exit_code=late if ended.timed_out else _KILLED if killed and ended.outcome == "lost" else ended.exit_code,
+        exit_code=code,
         stdout="".join(out.texts),
         stderr="".join(err.texts),
         setup_stdout=out.setup,
         setup_stderr=err.setup,
         elapsed=time.monotonic() - started,
         timed_out=ended.timed_out,
-    )
-
-
-def _not_started(error: NotStartedError, started: float) -> RuntimeResult:
-    """Return the result of a command that did not start: code in the container may have caused that."""
-    return RuntimeResult(
-        exit_code=shell_code(error),
-        stdout="",
-        stderr=f"{error}\n",
-        setup_stdout="",
-        setup_stderr="",
-        elapsed=time.monotonic() - started,
-        timed_out=False,
     )
 
 
@@ -327,17 +318,19 @@ class FumehoodStreamingRuntime(_Runtime, StreamingRuntime):
                 options = self._launch.options(env, timeout or _LONGEST, None, keep=-1)  # outputs keep it
                 container.began(command, timeout)
                 try:
-                    with starting("stream"), container.runtime.stream(script, **options) as events:
+                    with container.runtime.stream(script, **options) as events:
                         for event in events:
                             if isinstance(event, SessionChunk) and (text := outputs[event.stream].take(event.data)):
                                 yield RuntimeEvent(kind=event.stream, text=text)
                     assert isinstance(event, SessionEnd)  # otherwise there was an error
-                    result = _result(event.result, outputs, started, container.killed, late=-1)
-                    if event.result.outcome == "lost":
-                        self.kill()
-                except NotStartedError as e:
-                    result = _not_started(e, started)
-                    yield RuntimeEvent(kind="stderr", text=result.stderr)
+                    ended: SessionResult | Result = event.result
+                except FumehoodError as e:
+                    ended = start_failure(e, "stream")
+                    outputs["stderr"].take(ended.stderr.data)
+                    yield RuntimeEvent(kind="stderr", text=ended.stderr.text)
+                result = _result(ended, outputs, started, container.killed, late=-1)
+                if ended.outcome == "lost":
+                    self.kill()
             code = result.exit_code
             container.ended(result)
         except SolutionRuntimeError:
@@ -366,14 +359,13 @@ class FumehoodExecRuntime(_Runtime, ExecRuntime):
             container = self._container = _Container(self._launch)
             container.began(self._command, timeout)
             try:
-                with starting("execute"):
-                    ended = container.runtime.execute(script, **options)
-                outputs["stdout"].take(told(ended.stdout))
-                outputs["stderr"].take(told(ended.stderr))
+                try:
+                    ended: SessionResult | Result = container.runtime.execute(script, **options)
+                except FumehoodError as e:
+                    ended = start_failure(e, "execute")
+                outputs["stdout"].take(mark_missing(ended.stdout))
+                outputs["stderr"].take(mark_missing(ended.stderr))
                 result = _result(ended, outputs, started, container.killed, late=_KILLED)
-                container.ended(result)
-            except NotStartedError as e:
-                result = _not_started(e, started)
                 container.ended(result)
             finally:
                 self.kill()

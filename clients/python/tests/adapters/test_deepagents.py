@@ -21,8 +21,9 @@ from langchain_core.language_models.fake_chat_models import FakeMessagesListChat
 from langchain_core.messages import AIMessage, ToolMessage
 
 import tests  # noqa: F401
-from fumehood import Client, UnavailableError
+from fumehood import Client, Result, UnavailableError
 from fumehood.deepagents import FumehoodSandbox
+from tests.adapters.ends import ENDS, BlockingEnding, documented, is_error
 from tests.real import IMAGE, containers, wait_for
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "deepagents.md"
@@ -126,6 +127,21 @@ def test_execute(backend: FumehoodSandbox) -> None:
         backend.execute("true")
     with pytest.raises(UnavailableError):
         backend.download_files(["/etc/passwd"])
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("sync", [True, False])
+async def test_ends(end: str, sync: bool) -> None:
+    """Commands end as the page about frameworks says."""
+    sandbox: Any = BlockingEnding(end)
+    backend, cell = FumehoodSandbox(sandbox), documented("deepagents")[end]
+    try:
+        found = backend.execute("command") if sync else await backend.aexecute("command")
+    except Exception as e:  # noqa: BLE001  # its class is what is tested
+        assert is_error(e, cell), e
+    else:
+        assert ("`truncated`" if found.truncated else str(found.exit_code)) == cell
+        assert found.output or isinstance(ENDS[end], Result)
 
 
 def test_files(backend: FumehoodSandbox) -> None:

@@ -26,10 +26,11 @@ from harbor.models.trial.result import TrialResult
 from harbor.trial.trial import Trial
 
 import tests  # noqa: F401
-from fumehood import FileInfo, TooLargeError, UnavailableError
+from fumehood import FileInfo, Result, TooLargeError, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
-from fumehood.harbor._clients import _loops, acquire, release
+from fumehood.harbor._environment import LOOPS
 from fumehood.harbor._files import download_dir
+from tests.adapters.ends import ENDS, Ending, documented, is_error
 from tests.real import BOMB, IMAGE, PROVIDER, native_sandboxes
 
 ENVIRONMENT = "fumehood.harbor:FumehoodEnvironment"
@@ -98,7 +99,7 @@ def run_trial(tmp_path: Path, task: Path, agent: str = "oracle", **environment: 
 
     async def run() -> TrialResult:
         result = await (await Trial.create(config)).run()
-        assert not _loops[asyncio.get_running_loop()]
+        assert not LOOPS.running().clients
         return result
 
     result = asyncio.run(run())
@@ -333,6 +334,21 @@ def test_exec(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     in_environment(env, test)
     with pytest.raises(UnavailableError, match="not started"):
         asyncio.run(env.exec("true"))
+
+
+@SHORT
+@pytest.mark.parametrize("end", ENDS)
+def test_ends(tmp_path: Path, end: str) -> None:
+    """Commands end as the page about frameworks says."""
+    env, sandbox, cell = make(tmp_path), Ending(end), documented("harbor")[end]
+    env._sandbox = sandbox  # type: ignore[assignment]
+    try:
+        found = asyncio.run(env.exec("command", timeout_sec=1))
+    except Exception as e:  # noqa: BLE001  # its class is what is tested
+        assert is_error(e, cell), e
+    else:
+        assert ("a line" if "bytes of output are missing" in (found.stdout or "") else str(found.return_code)) == cell
+        assert found.stderr or isinstance(ENDS[end], Result)
 
 
 @SHORT
@@ -687,12 +703,12 @@ def test_start_shared(tmp_path: Path) -> None:
     async def run() -> None:
         first, second = make(tmp_path), make(tmp_path)
         await asyncio.gather(first.start(False), second.start(True))
-        assert [each.users for each in _loops[asyncio.get_running_loop()].values()] == [2]
+        assert (LOOPS.running().users, len(LOOPS.running().clients)) == (2, 1)
         await first.stop(delete=False)
         await first.stop(delete=True)
         assert (await second.exec("echo still")).stdout == "still\n"
         await second.stop(delete=True)
-        assert not _loops[asyncio.get_running_loop()]
+        assert not LOOPS.running().clients
         assert not containers(first.session_id) + containers(second.session_id)
         await second.start(False)
         assert (await second.exec("echo again")).stdout == "again\n"
@@ -788,23 +804,6 @@ def test_no_processes(tmp_path: Path) -> None:
         assert {(r.return_code, "limit of 64 processes" in (r.stderr or "")) for r in results} == {(126, True)}
 
     in_environment(make(tmp_path, pids=64), test)
-
-
-def test_loop_ended() -> None:
-    """An environment whose event loop ended without a stop ends its server when the next one starts."""
-
-    async def forgotten() -> None:
-        await acquire(False).connect()
-
-    async def run() -> None:
-        with pytest.warns(ResourceWarning, match="unclosed client"):
-            acquire(False)
-        assert [loop.is_closed() for loop in _loops] == [False]
-        await release(False)
-
-    asyncio.run(forgotten())
-    assert [loop.is_closed() for loop in _loops] == [True]
-    asyncio.run(run())
 
 
 def test_preflight(monkeypatch: pytest.MonkeyPatch) -> None:

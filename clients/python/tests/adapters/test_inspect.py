@@ -33,8 +33,10 @@ from inspect_ai.util import (
 )
 from inspect_ai.util._sandbox.limits import override_max_exec_output_size, override_max_read_file_size
 
+from fumehood import Result
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
 from fumehood.inspect._clients import this_loop
+from tests.adapters.ends import ENDS, Ending, documented, is_error
 from tests.adapters.evals import BACKENDS, COMPOSE, FOLDER, HOWTO, PLAIN, containers, evaluate, started
 from tests.real import BOMB, IMAGE, PROVIDER, wait_for
 
@@ -134,6 +136,35 @@ async def test_exec() -> None:
         assert "sleep 78" not in (await sb.exec(lists)).stdout
     with pytest.raises(SandboxUnavailableError):
         await sb.exec(["true"])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("end", ENDS)
+async def test_ends(end: str, anyio_backend: str) -> None:
+    """Commands end as the page about frameworks says."""
+    ending: Any = Ending(end)
+    sb, cell = FumehoodSandboxEnvironment(ending, ending), documented("inspect")[end]
+    try:
+        found = await sb.exec(["command"], timeout=1)
+    except Exception as e:  # noqa: BLE001  # its class is what is tested
+        assert is_error(e, cell), e
+    else:
+        assert (str(found.returncode), found.success) == (cell, False)
+        assert found.stderr or isinstance(ENDS[end], Result)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("end", [end for end in ENDS if end not in ("time limit", "output limit")])
+async def test_ends_remote(end: str, anyio_backend: str) -> None:
+    ending: Any = Ending(end)
+    sb, cell = FumehoodSandboxEnvironment(ending, ending), documented("inspect")[end]
+    try:
+        *_, last = [event async for event in await sb.exec_remote(["command"])]
+    except Exception as e:  # noqa: BLE001  # its class is what is tested
+        assert is_error(e, cell), e
+    else:
+        assert isinstance(last, ExecCompleted)
+        assert str(last.exit_code) in cell
 
 
 @pytest.mark.anyio

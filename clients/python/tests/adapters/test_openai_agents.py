@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from agents import RunConfig, Runner, RunState, function_tool, set_tracing_disabled
@@ -35,13 +36,15 @@ from agents.sandbox.entries import (
     S3Mount,
 )
 from agents.sandbox.session import BaseSandboxSession, Dependencies
-from agents.sandbox.snapshot import LocalSnapshotSpec, NoopSnapshotSpec, RemoteSnapshotSpec
+from agents.sandbox.snapshot import LocalSnapshotSpec, NoopSnapshotSpec, RemoteSnapshotSpec, resolve_snapshot
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import fumehood.openai_agents
 import tests  # noqa: F401
-from fumehood import AsyncClient, ConfigError
-from fumehood.openai_agents import FumehoodSandboxClient, FumehoodSandboxClientOptions
+from fumehood import AsyncClient, ConfigError, Result
+from fumehood.openai_agents import FumehoodSandboxClient, FumehoodSandboxClientOptions, FumehoodSandboxSessionState
+from fumehood.openai_agents._session import FumehoodSandboxSession
+from tests.adapters.ends import ENDS, Ending, documented, is_error
 from tests.real import BINARY, BOMB, IMAGE, PROVIDER, native_sandboxes, wait_for
 
 FOLDER = Path(__file__).parent / "openai_agents"
@@ -274,6 +277,30 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         assert not await session.running()
 
 
+@pytest.mark.parametrize("end", ENDS)
+async def test_ends(end: str) -> None:
+    """Commands end as the page about frameworks says."""
+    ending: Any = Ending(end)
+    state = FumehoodSandboxSessionState(
+        session_id=uuid4(), snapshot=resolve_snapshot(None, "x"), manifest=Manifest(), options=options()
+    )
+    session, cell = FumehoodSandboxSession(ending, state, ending), documented("openai_agents")[end]
+    try:
+        found = await session.exec("command", shell=False, timeout=1)
+    except Exception as e:  # noqa: BLE001  # its class is what is tested
+        assert is_error(e, cell), e
+    else:
+        assert ("a line" if b"bytes of output are missing" in found.stdout else str(found.exit_code)) == cell
+        assert found.stderr or isinstance(ENDS[end], Result)
+    if not isinstance(ENDS[end], Result):
+        try:
+            update = await session.pty_exec_start("command", shell=False)
+        except Exception as e:  # noqa: BLE001
+            assert is_error(e, cell), e
+        else:
+            assert str(update.exit_code) == cell
+
+
 async def test_no_processes(client: FumehoodSandboxClient) -> None:
     """After a fork bomb commands fail, and the session goes on."""
     async with started(client, pids=64) as session:
@@ -303,7 +330,7 @@ async def test_flood(client: FumehoodSandboxClient) -> None:
         while update.exit_code is None:
             update = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=5)
             text += update.output
-        missing = sum(map(int, re.findall(rb"\[(\d+) bytes of output are missing: the agent read too late\]", text)))
+        missing = sum(map(int, re.findall(rb"\[(\d+) bytes of output are missing: they were read too late\]", text)))
         notes = text.count(b"bytes of output are missing")
         assert len(text) + missing == 30_000_000 + len("\nend\n") + sum(map(len, re.findall(rb"\n\[.*?\]\n", text)))
         assert notes

@@ -28,8 +28,9 @@ from pydantic_ai.workspaces import (
 )
 
 import tests  # noqa: F401
-from fumehood import AsyncClient, ConfigError
+from fumehood import AsyncClient, ConfigError, Result
 from fumehood.pydantic_ai import FumehoodWorkspace, FumehoodWorkspaceBackend
+from tests.adapters.ends import ENDS, Ending, documented, is_error
 from tests.real import IMAGE, containers, wait_for
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "pydantic_ai.md"
@@ -141,6 +142,21 @@ async def test_run(backend: FumehoodWorkspaceBackend) -> None:
     await backend.run(["rm", "-r", "/work"])
     with pytest.raises(FileNotFoundError):
         await backend.run(["true"])
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_ends(end: str) -> None:
+    """Commands end as the page about frameworks says."""
+    client, sandbox, cell = AsyncClient(), Ending(end), documented("pydantic_ai")[end]
+    backend = FumehoodWorkspaceBackend(client, ref=WorkspaceRef(provider="fumehood", id="x"))
+    backend._sandbox = sandbox  # type: ignore[assignment]
+    try:
+        found = await backend.run(["command"], timeout=1)
+    except Exception as e:  # noqa: BLE001  # its class is what is tested
+        assert is_error(e, cell), e
+    else:
+        assert str(found.exit_code) == cell
+        assert found.stderr or isinstance(ENDS[end], Result)
 
 
 async def test_files(backend: FumehoodWorkspaceBackend) -> None:

@@ -29,18 +29,17 @@ from .. import (
     FumehoodError,
     LimitError,
     NotFoundError,
-    NotStartedError,
     Progress,
     Result,
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import exit_code, gone, missing, shell_code, starting, told
+from .._adapter import Clients, Loops, explain, mark_missing, missing, settle, start_failure
 from . import _files
-from ._clients import acquire, release
-from ._project import FumehoodOptions, check_links, check_offline, explain, write
+from ._project import ALLOW, OPTIONS, FumehoodOptions, check_links, check_offline, write
 
 LABEL = "harbor"  # its value is the session's id
+LOOPS = Loops(Clients)  # its users are environments that have started
 
 
 class FumehoodEnvironment(BaseEnvironment):
@@ -52,7 +51,7 @@ class FumehoodEnvironment(BaseEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sandbox: AsyncSandbox | None = None
-        self._client: AsyncClient | None = None
+        self._clients: Clients | None = None
         self._main_user = ""  # of commands, where the container itself runs as root
         self._stopped: set[str] = set()
         self._untested = False  # tests of the coming verification found no space
@@ -119,12 +118,15 @@ class FumehoodEnvironment(BaseEnvironment):
 
     async def start(self, force_build: bool) -> None:
         """Build or pull the images, and start the services."""
-        self._client = self._client or acquire(self.options.allow_unsafe)
+        if self._clients is None:
+            self._clients = LOOPS.running()
+            self._clients.users += 1
+        client = self._clients.client(*["--allow-unsafe"] * self.options.allow_unsafe)
         try:
             with tempfile.TemporaryDirectory(dir=self.trial_paths.trial_dir) as folder:  # not /tmp, if killed
-                self._sandbox = await self._start(self._client, lambda: self._compose(Path(folder), force_build))
+                self._sandbox = await self._start(client, lambda: self._compose(Path(folder), force_build))
         except (ConfigError, UnsupportedError) as e:
-            raise SandboxBuildFailedError(f"fumehood: {explain(e)}") from e
+            raise SandboxBuildFailedError(f"fumehood: {explain(e, OPTIONS, ALLOW)}") from e
         await self._upload_environment_dir_after_start()
         made = await self.ensure_dirs(self._mount_targets(writable_only=True))
         if made and made.return_code:
@@ -198,14 +200,16 @@ class FumehoodEnvironment(BaseEnvironment):
 
     async def stop(self, delete: bool) -> None:
         """Remove the sandbox. As with Harbor's Docker environment, nothing of it stays without delete either."""
-        sandbox, client, self._sandbox, self._client = self._sandbox, self._client, None, None
+        sandbox, clients, self._sandbox, self._clients = self._sandbox, self._clients, None, None
         self._stopped.clear()
         try:
             if sandbox:
                 await sandbox.close()
         finally:
-            if client:
-                await release(self.options.allow_unsafe)
+            if clients:
+                clients.users -= 1
+                if not clients.users:
+                    await clients.close()
 
     async def stop_service(self, service: str) -> None:
         """Kill all processes of a service but its main program. No commands run in it any more."""
@@ -252,21 +256,18 @@ class FumehoodEnvironment(BaseEnvironment):
         chosen = "" if user is None else str(user)
         options: dict[str, Any] = {"env": env, "cwd": cwd or "", "user": chosen, "timeout": timeout_sec or None}
         try:
-            with starting():
-                result = await self._run(self._service(name), [shell, "-c", command], options)
-        except NotStartedError as e:
-            return ExecResult(stderr=str(e), return_code=shell_code(e))
+            result = settle(await self._run(self._service(name), [shell, "-c", command], options))
+        except FumehoodError as e:
+            result = start_failure(e)
         if result.timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
-        if gone(result):
-            raise RuntimeError(f"fumehood: the sandbox ended while a command ran: {result.reason}")
         if result.outcome == "out-of-memory":
             self.logger.warning("a command exceeded the memory limit of service %s", name)
         for stream, output in (("stdout", result.stdout), ("stderr", result.stderr)):
             if output.truncated:
                 self.logger.warning("%s of a command: only the last %d bytes are kept", stream, len(output.data))
-        stdout, stderr = (told(each).decode("utf-8", "replace") for each in (result.stdout, result.stderr))
-        return ExecResult(stdout=stdout or None, stderr=stderr or None, return_code=exit_code(result))
+        stdout, stderr = (mark_missing(each).decode("utf-8", "replace") for each in (result.stdout, result.stderr))
+        return ExecResult(stdout=stdout or None, stderr=stderr or None, return_code=result.exit_code)
 
     async def _run(self, service: AsyncService, args: list[str], options: dict[str, Any]) -> Result:
         """Run a command to its end. If there is a callback, it gets the output while the command runs."""

@@ -12,7 +12,6 @@ from harbor.environments.definition import COMPOSE_FILE_NAME, DOCKERFILE_NAME, s
 from harbor.environments.options import EnvironmentOptions
 from pydantic import Field
 
-from .. import FumehoodError
 from .._framework import outside
 
 
@@ -65,11 +64,5 @@ def check_offline(options: FumehoodOptions) -> None:
 
 
 # What the server's advice names, and the option that does the same.
-_OPTIONS = {"--allow-read": "allow_read", "--allow-unsafe": "allow_unsafe", "--host-env": "host_env"}
-
-
-def explain(error: FumehoodError) -> str:
-    """Return an error's text, with the options that allow what was refused."""
-    text = str(error)
-    options = [name for flag, name in _OPTIONS.items() if flag in text]
-    return f"{text}\nThese options (--ek NAME=VALUE) allow it: {', '.join(options)}" if options else text
+OPTIONS = {"--allow-read": "allow_read", "--allow-unsafe": "allow_unsafe", "--host-env": "host_env"}
+ALLOW = "These options (--ek NAME=VALUE) allow"

@@ -16,7 +16,7 @@ from inspect_ai.util import ComposeConfig, is_dockerfile
 from inspect_ai.util._sandbox.compose import COMPOSE_FILES, DOCKERFILE
 from pydantic import BaseModel, ConfigDict, Field
 
-from .. import Compose, ConfigError, FumehoodError, Limits
+from .. import Compose, ConfigError, Limits
 from .._framework import outside
 
 CONFIG_FILES = [*COMPOSE_FILES, DOCKERFILE]
@@ -192,17 +192,11 @@ def parse_size(size: int | str) -> int:
 
 
 # What the server's messages say, and the field of FumehoodConfig that does the same.
-_FIELDS = {
+FIELDS = {
     "--allow-read": "allow_read",
     "--allow-unsafe": "allow_unsafe",
     "those that are named": "host_env",
     "--egress": 'egress="internet"',
     "--memory": "memory",
 }
-
-
-def explain(error: FumehoodError) -> str:
-    """Return an error's text, with the fields of FumehoodConfig that allow what was refused."""
-    text = str(error)
-    fields = [named for flag, named in _FIELDS.items() if flag in text]
-    return f"{text}\nFumehoodConfig allows it: {', '.join(fields)}" if fields else text
+ALLOW = "FumehoodConfig allows"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import anyio
@@ -19,46 +18,36 @@ from inspect_ai.util import (
     SandboxConnection,
     SandboxEnvironment,
     SandboxEnvironmentLimits,
-    SandboxUnavailableError,
     SandboxUserUnsupportedError,
     sandboxenv,
 )
 from inspect_ai.util._sandbox.environment import HostMapping, PortMapping, sandbox_prebuilt
 
 from .. import (
+    AsyncClient,
     AsyncSandbox,
     AsyncService,
     ConfigError,
     FumehoodError,
     NotExecutableError,
-    NotStartedError,
     Output,
+    ProgramNotFoundError,
     Result,
     StaleError,
     TooLargeError,
     UnavailableError,
     UnsupportedError,
 )
-from .._framework import exit_code, gone, shell_code, starting
-from ._clients import client_for, close_clients, kept_client, this_loop
-from ._config import CONFIG_FILES, FumehoodConfig, explain, plan
-from ._remote import RemoteProcess
+from .._adapter import explain, settle, start_failure
+from ._clients import this_loop
+from ._config import ALLOW, CONFIG_FILES, FIELDS, FumehoodConfig, plan
+from ._remote import RemoteProcess, available
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 LABEL = "inspect_ai"  # its value is the task's name
-NOT_FOUND, NOT_EXECUTED = 127, 126  # a shell's exit codes
 MAX_OUTPUT = 64 << 20  # bytes of a stream that the server keeps
-
-
-@contextlib.contextmanager
-def available() -> Iterator[None]:
-    """Translate the errors of a sandbox that is gone."""
-    try:
-        yield
-    except (UnavailableError, StaleError) as e:
-        raise SandboxUnavailableError(f"the sandbox is not running: {e}") from e
 
 
 def check_null(*texts: str) -> None:
@@ -117,16 +106,16 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         try:
             made = plan(config, None, sandbox_prebuilt(), loop.folders)
             if not made.missing:
-                client = client_for(made)
+                client = loop.client(*made.flags)
                 loop.images[made.key] = await client.prepare(made.image, compose=made.compose)
         except (FumehoodError, ValueError) as e:
-            text = explain(e) if isinstance(e, FumehoodError) else str(e)
+            text = explain(e, FIELDS, ALLOW) if isinstance(e, FumehoodError) else str(e)
             raise PrerequisiteError(f"fumehood: {text}") from e
         else:
-            loop.tasks += 1
+            loop.users += 1
         finally:
-            if not loop.tasks:
-                await close_clients()
+            if not loop.users:
+                await loop.close()
 
     @classmethod
     async def task_init_environment(cls, config: BaseModel | str | None, metadata: dict[str, str]) -> dict[str, str]:
@@ -140,13 +129,13 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     async def task_cleanup(cls, task_name: str, config: BaseModel | str | None, cleanup: bool) -> None:
         """End the servers after the last configuration of the event loop."""
         loop = this_loop()
-        loop.tasks = max(loop.tasks - 1, 0)
-        if loop.tasks:
+        loop.users = max(loop.users - 1, 0)
+        if loop.users:
             return
         if not cleanup:
             for client in loop.clients.values():
                 await cls._report(await client.sandboxes())
-        await close_clients()
+        await loop.close()
 
     @classmethod
     async def _report(cls, sandboxes: list[Any]) -> None:
@@ -163,8 +152,9 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         cls, task_name: str, config: BaseModel | str | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         """Start a sample's sandbox and return its services, the default one first."""
-        made = plan(config, metadata, sandbox_prebuilt(), this_loop().folders)
-        images, client, labels = this_loop().images, client_for(made), {LABEL: task_name[:60]}
+        loop = this_loop()
+        made = plan(config, metadata, sandbox_prebuilt(), loop.folders)
+        images, client, labels = loop.images, loop.client(*made.flags), {LABEL: task_name[:60]}
         try:
             with available():
                 try:
@@ -173,7 +163,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
                     images[made.key] = await client.prepare(made.image, compose=made.compose)
                     sandbox = await client.start(**made.start(images[made.key], labels))
         except FumehoodError as e:
-            raise RuntimeError(f"fumehood: {explain(e)}") from e
+            raise RuntimeError(f"fumehood: {explain(e, FIELDS, ALLOW)}") from e
         services = [sandbox.service(each.name) for each in sandbox.info.services]
         user = made.config.user if made.compose is None else ""
         return {each.name: cls(sandbox, each.as_user(user) if user else each) for each in services}
@@ -195,7 +185,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:  # noqa: A002
         """Remove the kept sandbox of a name, or all kept ones of evaluations."""
-        async with kept_client() as client:
+        async with AsyncClient(arguments=["--allow-kept"]) as client:
             for info in await client.sandboxes():
                 if LABEL in info.labels and id in (None, info.name, info.id):
                     await (await client.get(info.name)).close()
@@ -218,14 +208,12 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
 
         A stream that exceeds inspect's limit, or 64 MiB, is an OutputLimitExceededError with the end of the output.
         """
-        if not cmd:
-            return ExecResult(False, NOT_FOUND, "", "the command is empty")
         limit = min(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE, MAX_OUTPUT)
-        options = self._options(cmd, cwd, env, user)
         try:
-            with available(), starting():
+            options = self._options(cmd, cwd, env, user)
+            with available():
                 caps = {"stdout_cap": limit, "stderr_cap": limit}
-                result = await self.service.run(cmd, stdin=input, timeout=timeout or None, **caps, **options)
+                result = settle(await self.service.run(cmd, stdin=input, timeout=timeout or None, **caps, **options))
         except UnsupportedError as e:
             if user:
                 raise SandboxUserUnsupportedError(str(e)) from e
@@ -234,31 +222,31 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, None) from e
         except NotExecutableError:
             raise
-        except NotStartedError as e:
-            return ExecResult(False, shell_code(e), "", str(e))
+        except FumehoodError as e:
+            result = start_failure(e)
         return self._result(result, limit, timeout)
 
     def _options(
         self, cmd: list[str], cwd: str | None, env: Mapping[str, str] | None, user: str | None
     ) -> dict[str, Any]:
-        """Return options of a command."""
+        """Return options of a command, which has a program."""
+        if not cmd:
+            raise ProgramNotFoundError("the command is empty")
         check_null(*cmd, cwd or "", user or "", *(env or {}), *(env or {}).values())
         return {"cwd": cwd or "", "env": env, "user": user or ""}
 
     def _result(self, result: Result, limit: int, timeout: float | None) -> ExecResult[str]:
-        """Return how a command ended, or raise the error of one that timed out or was lost."""
+        """Return how a command ended, or raise the error of one that timed out or wrote too much."""
         (stdout, all_out), (stderr, all_err) = limited(result.stdout, limit), limited(result.stderr, limit)
         if result.timed_out:
             error = TimeoutError(f"Command timed out after {timeout} seconds")
             error.truncated_output = stdout + stderr  # type: ignore[attr-defined]
             raise error
-        if gone(result):
-            raise SandboxUnavailableError(f"the sandbox ended while the command ran: {result.reason}")
         if not (all_out and all_err):
             ours = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE > MAX_OUTPUT
             text = "64 MiB" if ours else SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR
             raise OutputLimitExceededError(text, stdout + stderr)
-        return ExecResult(result.success, exit_code(result), stdout, stderr)
+        return ExecResult(result.success, result.exit_code, stdout, stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Create or replace a file, as the service's user."""
@@ -332,7 +320,11 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
             try:
                 return await self.exec(cmd, o.input, o.cwd, o.env, o.user, timeout)
             except NotExecutableError as e:
-                return ExecResult(False, NOT_EXECUTED, "", str(e))
-        chosen = self._options(cmd, o.cwd, o.env, o.user)
+                return self._result(start_failure(e), MAX_OUTPUT, timeout)
         opened = bool(getattr(o, "stdin_open", False))
-        return await RemoteProcess.start(self.service, cmd, opened, o.input, chosen)
+        try:
+            chosen = self._options(cmd, o.cwd, o.env, o.user)
+            with available():
+                return await RemoteProcess.start(self.service, cmd, opened, o.input, chosen)
+        except FumehoodError as e:
+            return RemoteProcess.from_result(start_failure(e))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -19,10 +21,15 @@ from inspect_ai.util import (
     SandboxUnavailableError,
 )
 
-from .. import AsyncProcess, AsyncService, Chunk, NotStartedError, StaleError, UnavailableError
-from .._framework import exit_code, gone, shell_code, starting
+from .. import AsyncProcess, AsyncService, Chunk, Result
+from .._adapter import GONE, missing, settle, translate
 
 _numbers = itertools.count(1)
+
+
+def available() -> AbstractContextManager[None]:
+    """Raise the errors of a sandbox that is gone as the framework's own."""
+    return translate(SandboxUnavailableError)
 
 
 class RemoteProcess(ExecRemoteProcess):
@@ -50,26 +57,19 @@ class RemoteProcess(ExecRemoteProcess):
         data: str | bytes | None,
         options: Mapping[str, Any],
     ) -> RemoteProcess:
-        """Start a command. As in a shell, one that cannot be started has written an error and ended."""
-        if not cmd:
-            return cls._failed(127, "the command is empty")
-        try:
-            if not stdin_open:
-                options = {**options, "stdin": data}
-            with starting():
-                handle = cls(await service.start(cmd, stdin_open=stdin_open, **options), stdin_open)
-        except NotStartedError as e:
-            return cls._failed(shell_code(e), f"{e}\n")
-        except (UnavailableError, StaleError) as e:
-            raise SandboxUnavailableError(f"the sandbox is not running: {e}") from e
+        """Start a command."""
+        if not stdin_open:
+            options = {**options, "stdin": data}
+        handle = cls(await service.start(cmd, stdin_open=stdin_open, **options), stdin_open)
         if stdin_open and data:
             await handle.write_stdin(data)
         return handle
 
     @classmethod
-    def _failed(cls, code: int, text: str) -> RemoteProcess:
+    def from_result(cls, result: Result) -> RemoteProcess:
+        """Return a command that could not be started: as in a shell, it has written an error and ended."""
         handle = cls(None, False)
-        handle._queue.extend((ExecStderr(text), ExecCompleted(code)))
+        handle._queue.extend((ExecStderr(result.stderr.text), ExecCompleted(result.exit_code)))
         return handle
 
     @property
@@ -98,10 +98,11 @@ class RemoteProcess(ExecRemoteProcess):
     async def _fetch(self) -> None:
         """Queue what the next event consists of."""
         assert self._events
-        event = await self._events.next()
+        with available():
+            event = await self._events.next()
         if isinstance(event, Chunk):
             if event.skipped:
-                self._add(event.stream, f"\n[{event.skipped} bytes of output are missing: they were read too late]\n")
+                self._add(event.stream, missing(event.skipped))
             self._add(event.stream, self._decoders[event.stream].decode(event.data))
             return
         for stream, decoder in self._decoders.items():
@@ -109,9 +110,8 @@ class RemoteProcess(ExecRemoteProcess):
         self._completed = True
         if event is None or self._killed:
             return
-        if gone(event.result):
-            raise SandboxUnavailableError(f"the sandbox ended while the command ran: {event.result.reason}")
-        self._queue.append(ExecCompleted(exit_code(event.result)))
+        with available():
+            self._queue.append(ExecCompleted(settle(event.result).exit_code))
 
     def _add(self, stream: str, text: str) -> None:
         if text:
@@ -140,10 +140,8 @@ class RemoteProcess(ExecRemoteProcess):
         if self._process is None or self._completed or self._killed:
             return
         self._killed = True
-        try:
+        with contextlib.suppress(*GONE):  # with its sandbox
             await self._process.kill()
-        except UnavailableError:
-            return  # with its sandbox
 
 
 def route(proxy: Any, own: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 
 from agents.sandbox.manifest import Manifest
@@ -10,6 +9,7 @@ from agents.sandbox.session import BaseSandboxClient, Dependencies, Instrumentat
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 
 from .. import AsyncClient
+from .._adapter import Clients, Loops
 from ._session import FumehoodSandboxClientOptions, FumehoodSandboxSession, FumehoodSandboxSessionState, find, start
 
 # The server serves only this process. What a sandbox may reach is decided by its options and its manifest.
@@ -34,21 +34,16 @@ class FumehoodSandboxClient(BaseSandboxClient[FumehoodSandboxClientOptions]):
         """Make a client. client is one that the caller closes; its server must allow what sandboxes request."""
         super().__init__()
         self._given = client
-        self._own: dict[asyncio.AbstractEventLoop, AsyncClient] = {}
+        self._loops = Loops(lambda: Clients(_FLAGS))
         self._instrumentation = instrumentation or Instrumentation()
         self._dependencies = dependencies
 
     async def close(self) -> None:
         """End the server of the running event loop, with all sandboxes that are not kept."""
-        if own := self._own.pop(asyncio.get_running_loop(), None):
-            await own.close()
+        await self._loops.running().close()
 
     def _client(self) -> AsyncClient:
-        loop = asyncio.get_running_loop()
-        if self._given is None and loop not in self._own:  # the servers of forgotten clients end
-            self._own = {each: client for each, client in self._own.items() if not each.is_closed()}
-            self._own[loop] = AsyncClient(arguments=_FLAGS)
-        return self._given or self._own[loop]
+        return self._given or self._loops.running().client()
 
     async def create(
         self,

@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field
 
 import fumehood
 from fumehood import AsyncClient, AsyncSandbox
-from fumehood._framework import exit_code, gone, missing, shell_code, starting, told
+from fumehood._adapter import GONE, mark_missing, missing, settle, start_failure
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
 _MOUNTS = "openai_agents.mounts"  # a label
@@ -157,7 +157,7 @@ class Running:
     def tell(self) -> None:
         """Tell the agent how much output is missing here, if any is."""
         if self._missing:
-            self._chunks.append(missing(self._missing, "the agent read too late").encode())
+            self._chunks.append(missing(self._missing).encode())
             self._missing = 0
 
     async def write(self, chars: str, seconds: float) -> None:
@@ -194,14 +194,14 @@ class FumehoodSandboxSession(BaseSandboxSession):
 
     async def running(self) -> bool:
         """Report whether the sandbox runs."""
-        with contextlib.suppress(fumehood.UnavailableError, fumehood.StaleError):
+        with contextlib.suppress(*GONE):
             await self._sandbox.connection()
             return True
         return False
 
     async def remove(self) -> None:
         """Remove the sandbox, also a kept one. It may be called again."""
-        with contextlib.suppress(fumehood.UnavailableError, fumehood.StaleError):
+        with contextlib.suppress(*GONE):
             await self._sandbox.close()
 
     async def _ensure_backend_started(self) -> None:
@@ -234,28 +234,26 @@ class FumehoodSandboxSession(BaseSandboxSession):
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None, user: Who = None) -> ExecResult:
         args = [str(each) for each in command]
         result = await self._answered(args, self._as(user).run(args, timeout=timeout, cwd=self._cwd), timeout)
-        return ExecResult(stdout=told(result.stdout), stderr=told(result.stderr), exit_code=exit_code(result))
+        stdout, stderr = mark_missing(result.stdout), mark_missing(result.stderr)
+        return ExecResult(stdout=stdout, stderr=stderr, exit_code=result.exit_code)
 
     async def _answered(self, args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
         """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
         try:
-            with starting():
-                found = await call
+            found = await call
+            if isinstance(found, fumehood.Result):
+                found = settle(found)
         except fumehood.DirectoryNotFoundError as e:
             raise errors.WorkspaceRootNotFoundError(path=Path(self._cwd), cause=e) from e
-        except fumehood.NotStartedError as e:
-            code, text = shell_code(e), f"{e}\n".encode()
-            return fumehood.Result("exited", code, stderr=fumehood.Output(text, len(text)))
         except fumehood.FumehoodError as e:
-            raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
+            try:
+                return start_failure(e)
+            except fumehood.FumehoodError:
+                raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
         if isinstance(found, fumehood.Result) and found.timed_out:
-            printed = {
-                "stdout": told(found.stdout).decode("utf-8", "replace"),
-                "stderr": told(found.stderr).decode("utf-8", "replace"),
-            }
+            streams = {"stdout": found.stdout, "stderr": found.stderr}
+            printed = {name: mark_missing(each).decode("utf-8", "replace") for name, each in streams.items()}
             raise errors.ExecTimeoutError(command=args, timeout_s=timeout, context=printed)
-        if isinstance(found, fumehood.Result) and gone(found):
-            raise errors.ExecTransportError(command=args, message=f"fumehood: the sandbox ended: {found.reason}")
         return found
 
     def supports_pty(self) -> bool:
@@ -307,7 +305,7 @@ class FumehoodSandboxSession(BaseSandboxSession):
             return PtyExecUpdate(number, output, None, count)
         self._running.pop(number, None)
         result = await self._answered(running.args, running.reader, running.timeout)
-        return PtyExecUpdate(None, output, exit_code(result), count)
+        return PtyExecUpdate(None, output, result.exit_code, count)
 
     async def pty_terminate_all(self) -> None:
         """Kill the commands that run on, with all their descendants."""
