@@ -454,13 +454,13 @@ class TestRuntimes(unittest.TestCase):
         events.close()  # type: ignore[attr-defined]
 
     def test_unsafe(self) -> None:
-        runtime = self.exec_of(spec(network="host"), "ls /sys/class/net")
+        runtime = self.exec_of(spec(network="host"), "readlink /proc/self/ns/net")
         with self.assertRaises(SolutionRuntimeError) as caught:
             runtime.execute({}, None, 30)
         self.assertIn("fumehood.slopcodebench.register allows it: allow_unsafe=True", str(caught.exception))
         slopcodebench.register(replace=True, allow_unsafe=True)
         result = runtime.execute({}, None, 30)
-        self.assertEqual(set(result.stdout.split()), {path.name for path in Path("/sys/class/net").iterdir()})
+        self.assertEqual(result.stdout.strip(), str(Path("/proc/self/ns/net").readlink()))
 
     def test_limits(self) -> None:
         slopcodebench.register(replace=True, limits={"memory": "64MiB"})
