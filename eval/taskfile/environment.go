@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/session/spec"
 )
 
@@ -231,7 +231,7 @@ func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error)
 		what.building = &building{env: e}
 		dir, noContext := e.BuildContext()
 		if noContext == nil {
-			_, noContext = buildcontext.ReadDockerfile(dir, e.Docker.WithDefaults().Build.Dockerfile)
+			_, noContext = image.ReadDockerfile(dir, e.Docker.WithDefaults().Build.Dockerfile)
 		}
 		err = errors.Join(err, noContext)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/score"
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/session/spec"
 )
 
@@ -60,7 +60,7 @@ type File struct {
 	provider  string
 	byID      map[string]*Sample
 	buildings []*building
-	secrets   buildcontext.Secrets // left out of images, see TaskOptions.Exclude
+	secrets   image.Secrets // left out of images, see TaskOptions.Exclude
 	// unstarted holds the reason to report for attempts whose solver ended because a step could not be started.
 	unstarted sync.Map // of *task.Attempt to string
 }

@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // Dockerfile is the Dockerfile of a build.
 type Dockerfile struct {
-	buildcontext.Dockerfile
+	image.Dockerfile
 	Text string
 	Path string // in the context's folder; empty if it is inline or outside of it
 }
@@ -23,7 +23,7 @@ func (s Source) ReadDockerfile(host string) (d Dockerfile, err error) {
 	if err := d.read(s.Build); err != nil {
 		return d, err
 	}
-	if d.Dockerfile, err = buildcontext.Parse(d.Text, s.args(host)); err != nil {
+	if d.Dockerfile, err = image.Parse(d.Text, s.args(host)); err != nil {
 		err = &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
 	return d, err
@@ -40,10 +40,10 @@ func (d *Dockerfile) read(build *Build) (err error) {
 	}
 	if rel, err := filepath.Rel(build.Context, dockerfile); err == nil && filepath.IsLocal(rel) {
 		d.Path = filepath.ToSlash(rel)
-		d.Text, err = buildcontext.ReadDockerfile(build.Context, rel)
+		d.Text, err = image.ReadDockerfile(build.Context, rel)
 		return err
 	}
-	d.Text, err = buildcontext.ReadDockerfile(filepath.Dir(dockerfile), filepath.Base(dockerfile))
+	d.Text, err = image.ReadDockerfile(filepath.Dir(dockerfile), filepath.Base(dockerfile))
 	return err
 }
 
@@ -64,11 +64,11 @@ func (s Source) args(host string) map[string]string {
 }
 
 // BuildContext reads the folder of s.Build, if it has one.
-func (s Source) BuildContext(ctx context.Context, d Dockerfile) (*buildcontext.Tree, error) {
+func (s Source) BuildContext(ctx context.Context, d Dockerfile) (*image.Tree, error) {
 	if s.Build.Context == "" {
-		return buildcontext.Folder(""), nil
+		return image.Folder(""), nil
 	}
-	return buildcontext.Context(ctx, s.Build.Context, d.Path, buildcontext.Options{AnyLinks: true, Exclude: s.Exclude})
+	return image.Context(ctx, s.Build.Context, d.Path, image.Options{AnyLinks: true, Exclude: s.Exclude})
 }
 
 // SecretIDs returns the ids of the secrets of a build, sorted.

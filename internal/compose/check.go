@@ -13,7 +13,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // checking collects settings that a sandbox cannot honor, or that break its isolation. It is pure.
@@ -378,9 +378,9 @@ func (c *checking) build(svc *types.ServiceConfig) {
 		c.unsafe(of(svc, "build", "network"), b.Network, "the build's network is not the sandbox's")
 	}
 	c.labels(of(svc, "build", "labels"), b.Labels)
-	for _, name := range buildcontext.ReservedArgs {
+	for _, name := range image.ReservedArgs {
 		if _, ok := b.Args[name]; ok {
-			c.unsafe(of(svc, "build", "args", name), "", buildcontext.ForeignCache)
+			c.unsafe(of(svc, "build", "args", name), "", image.ForeignCache)
 		}
 	}
 	for i, from := range b.CacheFrom {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // contentName stands for the file's name in messages about Compose.Content.
@@ -71,5 +71,5 @@ func (p *Project) folder() string {
 	if p.as.WorkingDir != "" {
 		return p.as.WorkingDir
 	}
-	return contentName + "@" + buildcontext.HashOf(p.content)[:12]
+	return contentName + "@" + image.HashOf(p.content)[:12]
 }

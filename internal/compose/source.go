@@ -16,7 +16,7 @@ type Source struct {
 	// Age, with PullAlways, is the maximum age of a local image that is not pulled again. 0 means always pull.
 	Age   time.Duration
 	Build *Build // nil for an image that is not built
-	// AllowUnsafe allows Dockerfiles that buildcontext.Dockerfile.Check rejects. The user has allowed it.
+	// AllowUnsafe allows Dockerfiles that image.Dockerfile.Check rejects. The user has allowed it.
 	AllowUnsafe bool
 	// HostEnv names variables of this process whose values must not appear in messages.
 	HostEnv []string

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session/spec"
 )
@@ -111,8 +111,8 @@ type step struct {
 	provider.ImageBuild
 	// on has the Dockerfile's lines after FROM; it is empty for a user's Dockerfile, which is in the context.
 	on      string
-	trees   []*buildcontext.Tree // the context
-	timeout time.Duration        // 0 means no limit
+	trees   []*image.Tree // the context
+	timeout time.Duration // 0 means no limit
 }
 
 // ensure builds the steps, each on the result of the previous one and the first one on the image base, unless the
@@ -166,7 +166,7 @@ func (s step) run(ctx context.Context, b provider.ImageBuilder, base string) (id
 	if s.on != "" {
 		s.Dockerfile, dockerfile = "Dockerfile", "FROM "+base+"\n"+s.on
 	}
-	err = buildcontext.Send(ctx, s.Dockerfile, dockerfile, s.trees, func(content io.Reader) error {
+	err = image.Send(ctx, s.Dockerfile, dockerfile, s.trees, func(content io.Reader) error {
 		s.Context = content
 		id, err = b.BuildImage(ctx, s.ImageBuild)
 		return err
@@ -195,13 +195,13 @@ func Tags(e *spec.Environment) ([]string, error) {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: fmt.Errorf("an environment of type %s has no image", e.Type)}
 	}
 	var tags []string
-	image, name := e.Docker.Image, e.Name
+	ref, name := e.Docker.Image, e.Name
 	switch {
-	case e.Docker.Build == nil || image == "":
+	case e.Docker.Build == nil || ref == "":
 	case e.AllowUnsafe:
-		tags = append(tags, image)
+		tags = append(tags, ref)
 	case name == "":
-		name = "image-" + buildcontext.HashOf(image)[:12]
+		name = "image-" + image.HashOf(ref)[:12]
 	}
 	if named := "fumehood:" + name; name != "" && !slices.Contains(tags, named) {
 		tags = append(tags, named)
@@ -209,7 +209,7 @@ func Tags(e *spec.Environment) ([]string, error) {
 	switch {
 	case tags == nil:
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: errors.New("the environment has no name"), Hint: "set a name: the image becomes fumehood:NAME"}
-	case e.Docker.Build == nil && image == tags[0]:
+	case e.Docker.Build == nil && ref == tags[0]:
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrFile, Err: fmt.Errorf("%s would be built on itself", tags[0]), Hint: "give docker.image or the environment another name"}
 	}
 	return tags, nil

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session/spec"
 	"github.com/fumehood/fumehood/session/workspace"
@@ -56,11 +56,11 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	if err := p.read(dir, build); err != nil {
 		return nil, err
 	}
-	tree, err := buildcontext.Context(ctx, dir, build.Dockerfile, buildcontext.Options{Exclude: e.Exclude})
+	tree, err := image.Context(ctx, dir, build.Dockerfile, image.Options{Exclude: e.Exclude})
 	if err != nil {
 		return nil, err
 	}
-	p.build.trees = []*buildcontext.Tree{tree}
+	p.build.trees = []*image.Tree{tree}
 	if !tree.HasDockerfile() {
 		p.build.Dockerfile = ""
 	}
@@ -72,17 +72,17 @@ func (p *plan) read(dir string, build *spec.Build) error {
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
 		return &fumehood.Error{Op: "docker.build.dockerfile", Class: fumehood.ErrFile, Err: err}
 	}
-	text, err := buildcontext.ReadDockerfile(dir, build.Dockerfile)
+	text, err := image.ReadDockerfile(dir, build.Dockerfile)
 	if err != nil {
 		return err
 	}
-	read, err := buildcontext.Parse(text, build.Args)
+	read, err := image.Parse(text, build.Args)
 	if err != nil {
 		return &fumehood.Error{Op: "read", Path: filepath.Join(dir, build.Dockerfile), Class: fumehood.ErrFile, Err: err}
 	}
 	p.refs, p.caches = read.Bases, read.Caches
 	p.build = &step{ImageBuild: provider.ImageBuild{
-		Dockerfile: build.Dockerfile, Text: text, Args: build.Args, CacheScope: buildcontext.Scope(filepath.Dir(p.env.File), dir),
+		Dockerfile: build.Dockerfile, Text: text, Args: build.Args, CacheScope: image.Scope(filepath.Dir(p.env.File), dir),
 	}}
 	return p.allow(filepath.Join(dir, build.Dockerfile), read.Check(build.Args))
 }
@@ -108,15 +108,15 @@ func (p *plan) allow(file string, unsafe error) error {
 func (p *plan) resolve(find func(ref string) (provider.Image, bool, error)) (ids map[string]string, err error) {
 	ids = map[string]string{}
 	for _, ref := range p.refs {
-		image, found, err := find(ref)
+		base, found, err := find(ref)
 		if err != nil || !found {
 			return nil, err
 		}
-		if err := p.allow("", buildcontext.CheckTriggers(ref, image.OnBuild)); err != nil {
+		if err := p.allow("", image.CheckTriggers(ref, base.OnBuild)); err != nil {
 			return nil, err
 		}
-		p.caches = p.caches || len(image.OnBuild) > 0
-		ids[ref] = image.ID
+		p.caches = p.caches || len(base.OnBuild) > 0
+		ids[ref] = base.ID
 	}
 	return ids, nil
 }
@@ -140,14 +140,14 @@ func (p *plan) inputs(ids map[string]string) string {
 			of.Scope = b.CacheScope
 		}
 	}
-	return buildcontext.HashOf(of)
+	return image.HashOf(of)
 }
 
 // steps returns the builds and the image that they start from. They are one of the Dockerfile, if there is one, and
 // one of the environment on its result.
 func (p *plan) steps(ids map[string]string) (base string, steps []step) {
 	d := p.env.Docker
-	last := environment(p.env.Environment.Env, d.Workdir, d.User, buildcontext.HashOf([]any{p.tags, p.inputs(ids)}))
+	last := environment(p.env.Environment.Env, d.Workdir, d.User, image.HashOf([]any{p.tags, p.inputs(ids)}))
 	if p.build == nil {
 		last.Allowed = p.allowed
 		return ids[d.Image], []step{last}
@@ -176,7 +176,7 @@ func environment(env map[string]string, dir, user, of string) step {
 		ImageBuild: provider.ImageBuild{Args: args},
 		on: declared + unshared(of) + "\n" + set +
 			"COPY " + chown(user) + `["workdir/", "${FUMEHOOD_DIR}/"]` + "\nWORKDIR ${FUMEHOOD_DIR}\n",
-		trees: []*buildcontext.Tree{buildcontext.Folder("workdir")},
+		trees: []*image.Tree{image.Folder("workdir")},
 	}
 }
 
@@ -198,8 +198,8 @@ type submissionPlan struct {
 	of        Submission
 	base      provider.Image
 	user      string // owner of the workspace, and user of the setup; empty for root
-	workspace *buildcontext.Tree
-	assets    *buildcontext.Tree // nil without assets
+	workspace *image.Tree
+	assets    *image.Tree // nil without assets
 	setup     string
 }
 
@@ -218,11 +218,11 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 		p.user = base.User
 	}
 	var err error
-	if p.workspace, err = buildcontext.NewTree(ctx, s.Workspace, "workspace"); err != nil {
+	if p.workspace, err = image.NewTree(ctx, s.Workspace, "workspace"); err != nil {
 		return nil, err
 	}
 	if s.Assets != "" {
-		p.assets, err = buildcontext.NewTree(ctx, s.Assets, "static")
+		p.assets, err = image.NewTree(ctx, s.Assets, "static")
 	}
 	return p, err
 }
@@ -256,7 +256,7 @@ func (p *submissionPlan) inputs() string {
 	if p.assets != nil {
 		of.Assets = p.assets.Hash()
 	}
-	return buildcontext.HashOf(of)
+	return image.HashOf(of)
 }
 
 func (p *submissionPlan) tag() string {
@@ -271,11 +271,11 @@ const inShell = `if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec
 
 // steps returns the builds: one that copies the files, and one that runs the setup on its result.
 func (p *submissionPlan) steps() []step {
-	trees, of := []*buildcontext.Tree{p.workspace}, []string{p.base.ID, p.workspace.Hash(), ""}
+	trees, of := []*image.Tree{p.workspace}, []string{p.base.ID, p.workspace.Hash(), ""}
 	if p.assets != nil {
 		trees, of[2] = append(trees, p.assets), p.assets.Hash()
 	}
-	on := "ARG FUMEHOOD_DIR" + unshared(buildcontext.HashOf(of)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
+	on := "ARG FUMEHOOD_DIR" + unshared(image.HashOf(of)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
 	if p.assets != nil {
 		on += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))
 	}

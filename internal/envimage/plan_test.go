@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session/spec"
 	"github.com/fumehood/fumehood/test/filetest"
@@ -27,7 +27,7 @@ func TestTags(t *testing.T) {
 		{spec.Environment{Type: "docker", Name: "py", AllowUnsafe: true, Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine", "fumehood:py"}},
 		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:mine", Build: build}}, []string{"fumehood:py"}},
 		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:py", Build: build}}, []string{"fumehood:py"}},
-		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"fumehood:image-" + buildcontext.HashOf("mine")[:12]}},
+		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "mine", Build: build}}, []string{"fumehood:image-" + image.HashOf("mine")[:12]}},
 		{spec.Environment{Type: "docker", AllowUnsafe: true, Docker: spec.Docker{Image: "mine", Build: build}}, []string{"mine"}},
 		{spec.Environment{Type: "docker", Docker: spec.Docker{Image: "python:3"}}, nil},
 		{spec.Environment{Type: "docker", Name: "py", Docker: spec.Docker{Image: "fumehood:py"}}, nil},

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -128,7 +128,7 @@ func (p *Provider) buildsWithBuildKit(ctx context.Context, b provider.ImageBuild
 	if b.Memory != 0 || b.CPUs != 0 {
 		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrConfig, Err: errors.New("builds of a user's Dockerfile cannot be limited in memory or CPUs")}
 	}
-	d, err := buildcontext.Parse(b.Text, b.Args)
+	d, err := image.Parse(b.Text, b.Args)
 	if err != nil {
 		return false, &fumehood.Error{Op: "read", Path: b.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}

@@ -3,16 +3,16 @@ package docker
 import (
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // TestImageBuild_scope builds the same Dockerfile in two projects.
 func TestImageBuild_scope(t *testing.T) {
 	of := func(project, text string, buildKit bool) *imageBuild {
 		t.Helper()
-		d, err := buildcontext.Parse(text, nil)
+		d, err := image.Parse(text, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestImageBuild_scope(t *testing.T) {
 		t.Error("projects share an image that contains data of ONBUILD caches")
 	}
 	args := scopedArgs(map[string]string{"A": "b"}, "scope")
-	if len(args) != 2 || args["A"] != "b" || args[buildcontext.ScopeArg] != "scope" {
+	if len(args) != 2 || args["A"] != "b" || args[image.ScopeArg] != "scope" {
 		t.Errorf("the arguments are %v", args)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -76,7 +76,7 @@ const heredocEngine = "23.0"
 
 // builderFor chooses the builder: BuildKit if the Engine has it. It returns an ErrUnsupported if the Dockerfile needs
 // BuildKit and the Engine does not have it, or needs a newer one.
-func builderFor(d buildcontext.Dockerfile, secrets bool, server engine.Server, classic bool) (buildKit bool, err error) {
+func builderFor(d image.Dockerfile, secrets bool, server engine.Server, classic bool) (buildKit bool, err error) {
 	fail := func(hint, format string, a ...any) (bool, error) {
 		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf(format, a...), Hint: hint}
 	}
@@ -111,7 +111,7 @@ const buildRecipe = 2
 // builders, a new value does not cause a new build.
 func (b *imageBuild) inputs(bases map[string]string, context string) string {
 	build := b.source.Build
-	return buildcontext.HashOf(struct {
+	return image.HashOf(struct {
 		Recipe                    int
 		Bases                     map[string]string
 		Context, Dockerfile       string
@@ -137,14 +137,14 @@ func (b *imageBuild) scope() string {
 	if !b.buildKit || !caches {
 		return ""
 	}
-	return buildcontext.Scope(b.source.Project, b.source.Build.Context)
+	return image.Scope(b.source.Project, b.source.Build.Context)
 }
 
 // scopedArgs returns the arguments of a build with a namespace for its caches. If the arguments already have one, which
 // must have been allowed, it stays. Every build with BuildKit gets a namespace, because ONBUILD instructions of a base
 // image may mount caches too.
 func scopedArgs(args map[string]string, scope string) map[string]string {
-	scoped := map[string]string{buildcontext.ScopeArg: scope}
+	scoped := map[string]string{image.ScopeArg: scope}
 	maps.Copy(scoped, args)
 	return scoped
 }
@@ -166,11 +166,11 @@ func (p *Provider) build(ctx context.Context, b *imageBuild, prebuilt bool) (pre
 			return prepared{}, nil
 		}
 		bases[ref] = on.image.ID
-		if err := p.mayBuild(b.source, buildcontext.CheckTriggers(ref, on.image.OnBuild)); err != nil {
+		if err := p.mayBuild(b.source, image.CheckTriggers(ref, on.image.OnBuild)); err != nil {
 			return prepared{}, err
 		}
 	}
-	return shared(ctx, &p.builds, buildcontext.HashOf([]any{b.source, bases, prebuilt}), func(ctx context.Context) (prepared, error) {
+	return shared(ctx, &p.builds, image.HashOf([]any{b.source, bases, prebuilt}), func(ctx context.Context) (prepared, error) {
 		return p.ensureBuilt(ctx, b, bases, prebuilt)
 	})
 }
@@ -245,7 +245,7 @@ func (b *imageBuild) tags(inputs string) []string {
 }
 
 // runBuild has the Engine build the image.
-func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, tree *buildcontext.Tree) error {
+func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, tree *image.Tree) error {
 	of := b.source.Build
 	build := engine.Build{
 		Tags: b.tags(inputs), Dockerfile: b.dockerfile.Path, Args: of.Args, Network: of.Network, Target: of.Target,
@@ -255,7 +255,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	}
 	build.Labels = builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}.labels(of.Labels)
 	if b.buildKit {
-		build.Args = scopedArgs(of.Args, buildcontext.Scope(b.source.Project, of.Context))
+		build.Args = scopedArgs(of.Args, image.Scope(b.source.Project, of.Context))
 	}
 	for _, u := range of.Ulimits {
 		build.Ulimits = append(build.Ulimits, engine.Ulimit(u))
@@ -282,7 +282,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 			return &fumehood.Error{Op: "read", Path: of.Dockerfile, Class: fumehood.ErrFile, Err: err}
 		}
 	}
-	return buildcontext.Send(ctx, "", "", []*buildcontext.Tree{tree}, func(content io.Reader) error {
+	return image.Send(ctx, "", "", []*image.Tree{tree}, func(content io.Reader) error {
 		build.Context = content
 		_, err := p.engine.Build(ctx, build, func(step string) {
 			p.opts.Progress(Progress{Image: b.title(), Status: step, Build: true})

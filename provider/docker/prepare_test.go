@@ -26,9 +26,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/test/filetest"
 	"github.com/fumehood/fumehood/test/tier"
@@ -361,11 +361,11 @@ func TestBuild_secrets(t *testing.T) {
 
 func TestBuilderFor(t *testing.T) {
 	old, young, podman := engine.Server{Version: "20.10.24", BuildKit: true}, engine.Server{Version: "28.1.0", BuildKit: true}, engine.Server{Version: "5.0.0"}
-	mount, heredoc := buildcontext.Dockerfile{Needs: []string{"line 3: RUN --mount"}}, buildcontext.Dockerfile{Needs: []string{"line 2: a heredoc"}, Heredoc: 2}
+	mount, heredoc := image.Dockerfile{Needs: []string{"line 3: RUN --mount"}}, image.Dockerfile{Needs: []string{"line 2: a heredoc"}, Heredoc: 2}
 	asking := heredoc
 	asking.Syntax = "docker/dockerfile:1"
 	for name, c := range map[string]struct {
-		d                buildcontext.Dockerfile
+		d                image.Dockerfile
 		server           engine.Server
 		classic, secrets bool
 		buildKit         bool
@@ -380,8 +380,8 @@ func TestBuilderFor(t *testing.T) {
 		"a heredoc":                     {d: heredoc, server: young, buildKit: true},
 		"a heredoc and an old BuildKit": {d: heredoc, server: old, says: "line 2 of the Dockerfile is a heredoc"},
 		"a heredoc, BuildKit fetched":   {d: asking, server: old, buildKit: true},
-		"another's syntax, no BuildKit": {d: buildcontext.Dockerfile{Syntax: "my/own"}, server: podman, says: "the syntax my/own"},
-		"Docker's syntax, no BuildKit":  {d: buildcontext.Dockerfile{Syntax: "docker/dockerfile:1.4"}, server: podman},
+		"another's syntax, no BuildKit": {d: image.Dockerfile{Syntax: "my/own"}, server: podman, says: "the syntax my/own"},
+		"Docker's syntax, no BuildKit":  {d: image.Dockerfile{Syntax: "docker/dockerfile:1.4"}, server: podman},
 	} {
 		got, err := builderFor(c.d, c.secrets, c.server, c.classic)
 		if got != c.buildKit || (err != nil) != (c.says != "") || err != nil && (!errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.says)) {

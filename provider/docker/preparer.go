@@ -6,8 +6,8 @@ import (
 	"github.com/fumehood/fumehood/internal/box"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -22,16 +22,16 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 		return "", err
 	}
 	if spec.Images != nil {
-		return buildcontext.HashOf(spec.Images), nil
+		return image.HashOf(spec.Images), nil
 	}
 	if spec.Compose == nil {
-		return buildcontext.HashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
+		return image.HashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
 	}
 	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
 	if err != nil {
 		return "", err
 	}
-	return buildcontext.HashOf([]any{project.Sources(), spec.Compose.Prebuilt}), nil
+	return image.HashOf([]any{project.Sources(), spec.Compose.Prebuilt}), nil
 }
 
 // Prepare pulls or builds the images of a spec's services, and makes the guest volume.

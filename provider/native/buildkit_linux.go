@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/buildkit"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -86,7 +86,7 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 			return "", err
 		}
 		bases[ref], pinned[ref], caches = img.ID, img.Pinned, caches || len(img.Config.OnBuild) > 0
-		if err := errors.Join(b.allowed(s, buildcontext.CheckTriggers(ref, img.Config.OnBuild)), img.Close()); err != nil {
+		if err := errors.Join(b.allowed(s, image.CheckTriggers(ref, img.Config.OnBuild)), img.Close()); err != nil {
 			return "", err
 		}
 	}
@@ -96,9 +96,9 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 	}
 	scope := ""
 	if caches { // results of such steps are not shared with other projects
-		scope = buildcontext.Scope(s.Project, s.Build.Context)
+		scope = image.Scope(s.Project, s.Build.Context)
 	}
-	key := buildcontext.HashOf([]any{
+	key := image.HashOf([]any{
 		bases, tree.Hash(), d.Text, s.Build.Args, s.Build.Labels, s.Build.Target, s.Build.Network, s.Platform, s.Build.SecretIDs(), scope,
 	})
 	name := "fumehood-build:" + key
@@ -168,12 +168,12 @@ func (b *buildKit) allowed(s compose.Source, unsafe error) error {
 }
 
 // build builds an image under a name, in an empty folder, and returns its ID.
-func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *buildcontext.Tree, name, folder string) (string, error) {
+func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *image.Tree, name, folder string) (string, error) {
 	build := buildkit.Build{
 		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: filepath.Join(folder, "dockerfile", "Dockerfile"),
 		Labels: s.Build.Labels,
 		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache,
-		Args: map[string]string{buildcontext.ScopeArg: buildcontext.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
+		Args: map[string]string{image.ScopeArg: image.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
 		Mask: func(text string) string { return compose.Mask(s.HostEnv, text) },
 		Progress: func(step string) {
 			if b.p.opts.Progress != nil {
@@ -201,13 +201,13 @@ func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Docker
 		return "", err
 	}
 	unpack := archive.Whole(func(content io.Reader) error { return archive.UnpackInto(content, build.Context) })
-	if err := buildcontext.Send(ctx, "", "", []*buildcontext.Tree{tree}, unpack); err != nil {
+	if err := image.Send(ctx, "", "", []*image.Tree{tree}, unpack); err != nil {
 		return "", err
 	}
 	if err := os.WriteFile(build.Dockerfile, []byte(d.Text), 0o600); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(build.Dockerfile+".dockerignore", []byte(buildcontext.IgnoreNothing), 0o600); err != nil {
+	if err := os.WriteFile(build.Dockerfile+".dockerignore", []byte(image.IgnoreNothing), 0o600); err != nil {
 		return "", err
 	}
 	file := filepath.Join(folder, "image.tar")

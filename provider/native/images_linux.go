@@ -8,8 +8,8 @@ import (
 	"errors"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -55,7 +55,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 	if err != nil {
 		return "", err
 	}
-	return buildcontext.HashOf([]any{project.sources, spec.Compose.Prebuilt, spec.Images}), nil
+	return image.HashOf([]any{project.sources, spec.Compose.Prebuilt, spec.Images}), nil
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.

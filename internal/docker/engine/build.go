@@ -17,8 +17,8 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
 	"github.com/fumehood/fumehood/internal/guest/archive"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // Build describes the image to build; see fumehood.ImageBuild.
@@ -78,9 +78,9 @@ func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (
 		}
 		defer end()
 	case b.Text != "":
-		opts.Dockerfile = buildcontext.Hidden
+		opts.Dockerfile = image.Hidden
 		whole, id := b.Context, ""
-		err := archive.Pipe(func(w io.Writer) error { return buildcontext.Hide(w, whole, b.Text) }, func(r io.Reader) error {
+		err := archive.Pipe(func(w io.Writer) error { return image.Hide(w, whole, b.Text) }, func(r io.Reader) error {
 			b.Context = r
 			id, err = c.build(ctx, op, b, opts, report)
 			return err
@@ -97,7 +97,7 @@ func (c *Client) build(ctx context.Context, op string, b Build, opts client.Imag
 		return "", c.translate(err, op)
 	}
 	defer res.Body.Close()
-	out := &buildOutput{steps: buildcontext.Steps{Report: report, Mask: b.Mask}}
+	out := &buildOutput{steps: image.Steps{Report: report, Mask: b.Mask}}
 	if b.Mask == nil {
 		out.steps.Mask = func(text string) string { return text }
 	}
@@ -158,7 +158,7 @@ func period(cpus float64) int64 {
 
 // buildOutput parses the builder's output: the steps, and what they print.
 type buildOutput struct {
-	steps   buildcontext.Steps
+	steps   image.Steps
 	current string // the step of the Engine's own builder: "2/3"
 	made    struct{ ID string }
 }
@@ -182,7 +182,7 @@ func (o *buildOutput) take(text string) {
 // none has run.
 func (c *Client) buildFailure(ctx context.Context, op string, err error, code int, out *buildOutput) error {
 	says := cause{err}.Error()
-	code = cmp.Or(code, buildcontext.ExitCode(says))
+	code = cmp.Or(code, image.ExitCode(says))
 	class := fumehood.ErrConfig
 	switch {
 	case ctx.Err() != nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/tonistiigi/fsutil"
 	fstypes "github.com/tonistiigi/fsutil/types"
 
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // dockerfileName is the name of a Dockerfile that BuildKit gets apart from the context.
@@ -33,7 +33,7 @@ type contextFiles struct {
 // other context: its files have been chosen.
 func dockerfileOnly(text string) *contextFiles {
 	c := &contextFiles{content: map[string]io.ReaderAt{}}
-	for name, text := range map[string]string{dockerfileName: text, dockerfileName + ".dockerignore": buildcontext.IgnoreNothing} {
+	for name, text := range map[string]string{dockerfileName: text, dockerfileName + ".dockerignore": image.IgnoreNothing} {
 		c.add(&fstypes.Stat{Path: name, Mode: 0o644, Size: int64(len(text))}, strings.NewReader(text))
 	}
 	c.sort()
@@ -73,7 +73,7 @@ func (c *contextFiles) read(tarStream io.Reader, f *os.File) error {
 		}
 		s := &fstypes.Stat{
 			Path: path.Clean(h.Name), Mode: uint32(h.FileInfo().Mode()), ModTime: h.ModTime.UnixNano(), Linkname: h.Linkname, Size: h.Size,
-			Uid: uint32(h.Uid), Gid: uint32(h.Gid), //nolint:gosec // buildcontext writes 0
+			Uid: uint32(h.Uid), Gid: uint32(h.Gid), //nolint:gosec // internal/image writes 0
 		}
 		if s.Path == "." {
 			continue

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // Client is a BuildKit daemon. It may be used concurrently.
@@ -124,7 +124,7 @@ func (c *Client) Build(ctx context.Context, b Build, archive string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	t := trace{steps: buildcontext.Steps{Report: b.Progress, Mask: b.Mask}}
+	t := trace{steps: image.Steps{Report: b.Progress, Mask: b.Mask}}
 	t.read(out)
 	err = cmd.Wait()
 	switch {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/buildcontext"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // status is a line of buildctl's output: steps that have changed, and what steps have printed.
@@ -26,7 +26,7 @@ type status struct {
 
 // trace follows a build by buildctl's output.
 type trace struct {
-	steps buildcontext.Steps
+	steps image.Steps
 	said  string // the last line that is no status
 }
 
@@ -67,5 +67,5 @@ func (t *trace) failure(err error) error {
 	if strings.Contains(reason, "no space left on device") {
 		class = fumehood.ErrInfrastructure
 	}
-	return &fumehood.Error{Op: "build image", Class: class, Err: errors.New(t.steps.Describe(reason, buildcontext.ExitCode(reason)))}
+	return &fumehood.Error{Op: "build image", Class: class, Err: errors.New(t.steps.Describe(reason, image.ExitCode(reason)))}
 }

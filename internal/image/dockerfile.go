@@ -1,4 +1,4 @@
-package buildcontext
+package image
 
 import (
 	"fmt"

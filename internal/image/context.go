@@ -1,6 +1,6 @@
-// Package buildcontext reads the inputs of image builds: contexts, their ignore lists, and Dockerfiles. It computes
+// Package image reads the inputs of image builds: contexts, their ignore lists, and Dockerfiles. It computes
 // hashes of contexts and streams them, and follows the steps of a build. It does not build.
-package buildcontext
+package image
 
 import (
 	"archive/tar"
