@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // Masked returns an error in which the values of this process's variables that a project sees are replaced by their
@@ -13,7 +13,7 @@ func Masked(project *fumehood.Compose, err error) error {
 	if project == nil || len(project.HostEnv) == 0 || err == nil {
 		return err
 	}
-	mask := func(text string) string { return compose.Mask(project.HostEnv, text) }
+	mask := func(text string) string { return image.Mask(project.HostEnv, text) }
 	if known, ok := err.(*fumehood.Error); ok { //nolint:errorlint // inner ones keep their place
 		e := *known
 		e.Op, e.Path, e.Hint, e.Err = mask(e.Op), mask(e.Path), mask(e.Hint), Masked(project, e.Err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // A project without a file is read and checked like a file.
@@ -40,7 +41,7 @@ func TestLoad_content(t *testing.T) {
 	}
 
 	// An inline Dockerfile needs no folder. Builds share caches only with the same content.
-	build := func(content string) Source {
+	build := func(content string) image.Source {
 		p, err := Load(ctx, "box", fumehood.Compose{Content: content})
 		if err != nil {
 			t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/alike"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 const opLoad = "load compose project"
@@ -343,4 +344,4 @@ func (l *loading) problem(ctx context.Context, err error) error {
 	return ours
 }
 
-func (l *loading) mask(text string) string { return Mask(l.src.HostEnv, text) }
+func (l *loading) mask(text string) string { return image.Mask(l.src.HostEnv, text) }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // podKeys are the keys of a service that a sandbox without an Engine honors, or that have no effect there. The values of
@@ -99,7 +100,7 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 		c.refuse(of(svc, "network_mode"), "%s: the native provider supports none, and service:NAME", svc.NetworkMode)
 	}
 	source := c.Project.source(*svc)
-	if source.Pull == PullAlways {
+	if source.Pull == image.PullAlways {
 		c.refuse(of(svc, "pull_policy"), notInPod)
 	}
 	if kind, _, _ := hostpath.OfImage(source.Image); source.Build == nil && kind != "" { // files under test could name any file of the user

@@ -49,19 +49,19 @@ func (p *Project) setuidAt(svc types.ServiceConfig) string {
 	if svc.Build == nil {
 		return ""
 	}
-	var d Dockerfile
 	build := p.build(svc)
-	if d.read(build) != nil { // the build reports it
+	text, path, err := build.DockerfileText()
+	if err != nil { // the build reports it
 		return ""
 	}
-	for i, line := range strings.Split(d.Text, "\n") {
+	for i, line := range strings.Split(text, "\n") {
 		if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") || !setuid.MatchString(line) {
 			continue
 		}
 		if build.Inline != "" {
 			return p.places.find([]string{"services", svc.Name, "build", "dockerfile_inline"}).String()
 		}
-		return place{file: cmp.Or(d.Path, build.Dockerfile), line: i + 1}.String()
+		return place{file: cmp.Or(path, build.Dockerfile), line: i + 1}.String()
 	}
 	return ""
 }

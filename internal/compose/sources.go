@@ -6,11 +6,13 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/consts"
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // Sources returns the image sources of the services that have containers, as in the files.
-func (p *Project) Sources() []Source {
-	var all []Source
+func (p *Project) Sources() []image.Source {
+	var all []image.Source
 	for _, name := range p.order {
 		svc := p.as.Services[name]
 		if svc.GetScale() == 0 {
@@ -75,17 +77,17 @@ func (p *Project) Variables() []map[string]string {
 	return all
 }
 
-func (p *Project) source(svc types.ServiceConfig) Source {
-	s := Source{Service: svc.Name, Project: p.folder(), Image: svc.Image, Platform: svc.Platform}
+func (p *Project) source(svc types.ServiceConfig) image.Source {
+	s := image.Source{Service: svc.Name, Project: p.folder(), Image: svc.Image, Platform: svc.Platform}
 	policy, age, _ := svc.GetPullPolicy() // checked at load
 	local, _ := p.flag(svc.Name, "x-local")
 	switch {
 	case local || policy == types.PullPolicyNever:
-		s.Pull = PullNever
+		s.Pull = image.PullNever
 	case policy == types.PullPolicyAlways || policy == types.PullPolicyRefresh:
-		s.Pull, s.Age = PullAlways, age
+		s.Pull, s.Age = image.PullAlways, age
 	default:
-		s.Pull = PullMissing
+		s.Pull = image.PullMissing
 	}
 	if svc.Build != nil {
 		s.Build = p.build(svc)
@@ -96,13 +98,13 @@ func (p *Project) source(svc types.ServiceConfig) Source {
 	return s
 }
 
-func (p *Project) build(svc types.ServiceConfig) *Build {
+func (p *Project) build(svc types.ServiceConfig) *image.Build {
 	b := svc.Build
 	context := b.Context
 	if p.withoutContext(&svc) {
 		context = ""
 	}
-	build := &Build{
+	build := &image.Build{
 		Context: context, Dockerfile: b.Dockerfile, Inline: b.DockerfileInline, Target: b.Target, Network: b.Network,
 		Args: map[string]string{}, Labels: maps.Clone(b.Labels), Tags: b.Tags, CacheFrom: b.CacheFrom,
 		ExtraHosts: slices.Sorted(slices.Values(b.ExtraHosts.AsList(":"))), ShmSize: int64(b.ShmSize), NoCache: b.NoCache, Pull: b.Pull,
@@ -120,14 +122,14 @@ func (p *Project) build(svc types.ServiceConfig) *Build {
 	for _, name := range slices.Sorted(maps.Keys(b.Ulimits)) {
 		u := b.Ulimits[name]
 		if u.Single != 0 {
-			build.Ulimits = append(build.Ulimits, Ulimit{Name: name, Soft: int64(u.Single), Hard: int64(u.Single)})
+			build.Ulimits = append(build.Ulimits, image.Ulimit{Name: name, Soft: int64(u.Single), Hard: int64(u.Single)})
 			continue
 		}
-		build.Ulimits = append(build.Ulimits, Ulimit{Name: name, Soft: int64(u.Soft), Hard: int64(u.Hard)})
+		build.Ulimits = append(build.Ulimits, image.Ulimit{Name: name, Soft: int64(u.Soft), Hard: int64(u.Hard)})
 	}
 	for _, ref := range b.Secrets {
 		of := p.as.Secrets[ref.Source]
-		secret := Secret{ID: ref.Source, File: of.File, Content: of.Content}
+		secret := image.Secret{ID: ref.Source, File: of.File, Content: of.Content}
 		if ref.Target != "" {
 			secret.ID = ref.Target
 		}

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // sourcesOf loads a project and returns its image sources.
-func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, error) {
+func sourcesOf(t *testing.T, text string, env map[string]string) ([]image.Source, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "compose.yaml")
@@ -36,27 +37,27 @@ func sourcesOf(t *testing.T, text string, env map[string]string) ([]Source, erro
 func TestProject_Sources(t *testing.T) {
 	for name, c := range map[string]struct {
 		service string
-		want    Source
+		want    image.Source
 	}{
-		"an image":             {"{image: a}", Source{Image: "a", Pull: PullMissing}},
-		"always":               {"{image: a, pull_policy: always}", Source{Image: "a", Pull: PullAlways}},
-		"daily":                {"{image: a, pull_policy: daily}", Source{Image: "a", Pull: PullAlways, Age: 24 * time.Hour}},
-		"never":                {"{image: a, pull_policy: never}", Source{Image: "a", Pull: PullNever}},
-		"of this machine":      {"{image: a, x-local: true}", Source{Image: "a", Pull: PullNever}},
-		"of this machine only": {"{image: a, pull_policy: always, x-local: true}", Source{Image: "a", Pull: PullNever}},
-		"for a platform":       {"{image: a, platform: linux/arm64}", Source{Image: "a", Pull: PullMissing, Platform: "linux/arm64"}},
-		"a build":              {"{build: sub}", Source{Pull: PullMissing, Build: &Build{Context: "/sub", Dockerfile: "Dockerfile"}}},
+		"an image":             {"{image: a}", image.Source{Image: "a", Pull: image.PullMissing}},
+		"always":               {"{image: a, pull_policy: always}", image.Source{Image: "a", Pull: image.PullAlways}},
+		"daily":                {"{image: a, pull_policy: daily}", image.Source{Image: "a", Pull: image.PullAlways, Age: 24 * time.Hour}},
+		"never":                {"{image: a, pull_policy: never}", image.Source{Image: "a", Pull: image.PullNever}},
+		"of this machine":      {"{image: a, x-local: true}", image.Source{Image: "a", Pull: image.PullNever}},
+		"of this machine only": {"{image: a, pull_policy: always, x-local: true}", image.Source{Image: "a", Pull: image.PullNever}},
+		"for a platform":       {"{image: a, platform: linux/arm64}", image.Source{Image: "a", Pull: image.PullMissing, Platform: "linux/arm64"}},
+		"a build":              {"{build: sub}", image.Source{Pull: image.PullMissing, Build: &image.Build{Context: "/sub", Dockerfile: "Dockerfile"}}},
 		"a build in the file": {
 			`{image: b, build: {dockerfile_inline: "FROM a", args: [X, Y, Z=1], platforms: [linux/arm64], extra_hosts: [b=2.2.2.2, a=1.1.1.1], ulimits: {nofile: 5}, shm_size: 1m, no_cache: true, pull: true, labels: {k: v}, tags: [c], target: t, network: none, cache_from: [d]}}`,
-			Source{Image: "b", Pull: PullMissing, Platform: "linux/arm64", Build: &Build{
+			image.Source{Image: "b", Pull: image.PullMissing, Platform: "linux/arm64", Build: &image.Build{
 				Inline: "FROM a", Args: map[string]string{"X": "seen", "Z": "1"}, ExtraHosts: []string{"a:1.1.1.1", "b:2.2.2.2"},
-				Ulimits: []Ulimit{{"nofile", 5, 5}}, ShmSize: 1 << 20, NoCache: true, Pull: true, Labels: Labels{"k": "v"}, Tags: []string{"c"},
+				Ulimits: []image.Ulimit{{Name: "nofile", Soft: 5, Hard: 5}}, ShmSize: 1 << 20, NoCache: true, Pull: true, Labels: Labels{"k": "v"}, Tags: []string{"c"},
 				Target: "t", Network: "none", CacheFrom: []string{"d"},
 			}},
 		},
 		"secrets": {
 			"{build: {context: ., secrets: [file, {source: env, target: id}]}}",
-			Source{Pull: PullMissing, Build: &Build{Dockerfile: "Dockerfile", Secrets: []Secret{{ID: "file", File: "/of"}, {ID: "id", Content: "seen"}}}},
+			image.Source{Pull: image.PullMissing, Build: &image.Build{Dockerfile: "Dockerfile", Secrets: []image.Secret{{ID: "file", File: "/of"}, {ID: "id", Content: "seen"}}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 
 // Dockerfile is the result of parsing a Dockerfile.
 type Dockerfile struct {
+	Text string
+	Path string // in the context's folder; empty if it is inline or outside of it
 	// Bases are the references of the images that it builds on or copies from, without duplicates.
 	Bases []string
 	// Needs lists the features that only BuildKit has, by line: "line 3: RUN --mount". Heredoc is the first line with
@@ -28,7 +30,6 @@ type Dockerfile struct {
 	// Caches reports whether a step mounts a cache of the builder, or a mount whose type is not known.
 	Caches bool
 
-	text    string
 	uses    []use
 	fetched []string // each ADD whose source may not be a path in the context: "line 3: ADD https://..."
 
@@ -44,7 +45,7 @@ type use struct {
 
 // Renamed returns the Dockerfile with references replaced: names maps old references to new ones.
 func (d Dockerfile) Renamed(names map[string]string) (string, error) {
-	lines := strings.Split(d.text, "\n")
+	lines := strings.Split(d.Text, "\n")
 	for _, u := range d.uses {
 		name, is := names[u.ref]
 		if !is {
@@ -75,7 +76,7 @@ func Parse(text string, args map[string]string) (Dockerfile, error) {
 		return Dockerfile{}, err
 	}
 	d := reader{given: args, args: variables{}, lex: shell.NewLex(parsed.EscapeToken), stages: map[string]bool{"scratch": true}}
-	d.found.text = text
+	d.found.Text = text
 	d.found.instructions = len(parsed.AST.Children)
 	var at []parser.Range
 	d.found.Syntax, _, at, _ = parser.DetectSyntax([]byte(text))

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -55,7 +55,7 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 		if b.Image, _, err = p.FindImage(ctx, b.Name); err != nil {
 			return nil, err
 		}
-		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
+		built, err := p.prepare(ctx, []image.Source{source}, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 		if err != nil && !errors.Is(err, fumehood.ErrConfig) {
 			return nil, err
 		}
@@ -67,15 +67,15 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 
 // builtin returns the build of a built-in image. ok is false for the name of another image. An unknown name below
 // builtinPrefix is an ErrConfig: no registry has such an image.
-func (p *Provider) builtin(ref string) (s compose.Source, ok bool, err error) {
+func (p *Provider) builtin(ref string) (s image.Source, ok bool, err error) {
 	name, ok := strings.CutPrefix(familiar(ref), builtinPrefix)
 	if !ok {
-		return compose.Source{}, false, nil
+		return image.Source{}, false, nil
 	}
 	name = strings.TrimSuffix(name, ":latest")
 	text, err := builtins.ReadFile("builtin/" + name + builtinFiles)
 	if err != nil {
-		return compose.Source{}, false, &fumehood.Error{
+		return image.Source{}, false, &fumehood.Error{
 			Op: "prepare image", Class: fumehood.ErrConfig, Err: fmt.Errorf("no built-in image %s", ref),
 			Hint: "there is " + strings.Join(builtinNames(), ", "),
 		}
@@ -84,9 +84,9 @@ func (p *Provider) builtin(ref string) (s compose.Source, ok bool, err error) {
 	if strings.HasPrefix(base, builtinPrefix) {
 		base = DefaultImage
 	}
-	return compose.Source{
-		Service: builtinPrefix + name, Image: builtinPrefix + name, Pull: compose.PullMissing,
-		Build: &compose.Build{Inline: string(text), Args: map[string]string{"BASE": base}},
+	return image.Source{
+		Service: builtinPrefix + name, Image: builtinPrefix + name, Pull: image.PullMissing,
+		Build: &image.Build{Inline: string(text), Args: map[string]string{"BASE": base}},
 	}, true, nil
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 func TestBuiltinImages(t *testing.T) {
@@ -63,8 +63,8 @@ func TestBuiltinImages(t *testing.T) {
 	}
 
 	// With another default image, it is a different image.
-	other := newBuilder(t, Options{DefaultImage: b.built(t, b.source("web", compose.Build{Inline: "FROM " + testBase + "\nRUN echo other >/other\n"})).Ref})
-	s := other.source("app", compose.Build{Inline: "FROM " + name + ":latest\nRUN cat /other >app\n"})
+	other := newBuilder(t, Options{DefaultImage: b.built(t, b.source("web", image.Build{Inline: "FROM " + testBase + "\nRUN echo other >/other\n"})).Ref})
+	s := other.source("app", image.Build{Inline: "FROM " + name + ":latest\nRUN cat /other >app\n"})
 	image := other.built(t, s)
 	if got := other.reads(t, image.Ref, "/workspace/app"); got != "other\n" {
 		t.Errorf("an image built on it has %q", got)

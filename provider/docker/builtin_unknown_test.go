@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -26,13 +26,13 @@ func TestBuiltin_unknown(t *testing.T) {
 		check("image "+ref, err)
 		_, err = p.PullImage(t.Context(), ref)
 		check("pull "+ref, err)
-		for name, s := range map[string]compose.Source{
-			"a service": {Service: "a", Image: ref, Pull: compose.PullNever},
-			"FROM":      {Service: "a", Build: &compose.Build{Inline: "FROM " + ref}},
-			"COPY":      {Service: "a", Build: &compose.Build{Inline: "FROM x\nCOPY --from=" + ref + " / /"}},
-			"an ARG":    {Service: "a", Build: &compose.Build{Inline: "ARG BASE\nFROM $BASE", Args: map[string]string{"BASE": ref}}},
+		for name, s := range map[string]image.Source{
+			"a service": {Service: "a", Image: ref, Pull: image.PullNever},
+			"FROM":      {Service: "a", Build: &image.Build{Inline: "FROM " + ref}},
+			"COPY":      {Service: "a", Build: &image.Build{Inline: "FROM x\nCOPY --from=" + ref + " / /"}},
+			"an ARG":    {Service: "a", Build: &image.Build{Inline: "ARG BASE\nFROM $BASE", Args: map[string]string{"BASE": ref}}},
 		} {
-			_, err := p.planImages(engine.Server{}, []compose.Source{s})
+			_, err := p.planImages(engine.Server{}, []image.Source{s})
 			check(name+" "+ref, err)
 			var e *fumehood.Error
 			if errors.As(err, &e) && e.Service != "a" {

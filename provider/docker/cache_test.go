@@ -3,7 +3,6 @@ package docker
 import (
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/image"
 )
@@ -17,8 +16,8 @@ func TestImageBuild_scope(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &imageBuild{
-			dockerfile: compose.Dockerfile{Dockerfile: d, Text: text}, buildKit: buildKit,
-			source: compose.Source{Project: project, Build: &compose.Build{Context: "/context", Args: map[string]string{"A": "b"}}},
+			dockerfile: d, buildKit: buildKit,
+			source: image.Source{Project: project, Build: &image.Build{Context: "/context", Args: map[string]string{"A": "b"}}},
 		}
 	}
 	const cached, plain = "FROM a\nRUN --mount=type=cache,id=x,target=/x true\n", "FROM a\nRUN true\n"

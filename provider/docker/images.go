@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -19,7 +19,7 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 		return engine.Image{}, err
 	}
 	if is {
-		built, err := p.prepare(ctx, []compose.Source{source}, &fumehood.Compose{}, provider.PrepareOptions{})
+		built, err := p.prepare(ctx, []image.Source{source}, &fumehood.Compose{}, provider.PrepareOptions{})
 		return built[source.Service].Image, err
 	}
 	return p.pull(ctx, ref, "", false)
@@ -30,15 +30,15 @@ func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, e
 // has the image by now.
 func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) (engine.Image, error) {
 	return shared(ctx, &p.pulls, fmt.Sprintf("%s %s %t", ref, platform, always), func(ctx context.Context) (engine.Image, error) {
-		image, found, err := p.engine.Image(ctx, ref)
-		if err != nil || found && !always && isFor(image, platform) {
-			return image, err
+		img, found, err := p.engine.Image(ctx, ref)
+		if err != nil || found && !always && isFor(img, platform) {
+			return img, err
 		}
 		auth, err := p.compose.Auth(ref)
 		if err != nil {
 			return engine.Image{}, err
 		}
-		err = compose.Limited(ctx, "pull", 0, func(ctx context.Context) error {
+		err = image.Limited(ctx, "pull", 0, func(ctx context.Context) error {
 			return p.patiently(ctx, func() error {
 				return p.engine.Pull(ctx, ref, platform, auth, func(s engine.PullProgress) {
 					p.opts.Progress(Progress{Image: s.Image, Layer: s.ID, Status: s.Status, Current: s.Current, Total: s.Total})
@@ -48,10 +48,10 @@ func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) 
 		if err != nil {
 			return engine.Image{}, err
 		}
-		image, found, err = p.engine.Image(ctx, ref)
+		img, found, err = p.engine.Image(ctx, ref)
 		if err == nil && !found {
 			err = &fumehood.Error{Op: "pull image " + ref, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("image missing after a successful pull")}
 		}
-		return image, err
+		return img, err
 	})
 }

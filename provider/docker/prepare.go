@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -25,7 +25,7 @@ type prepared struct {
 // prepare makes sure that the daemon has the images of all services of a project, and returns them by service. It first
 // pulls all missing images, including base images of builds. Then it builds. If an image is missing that may not be
 // pulled or built, prepare fails before it pulls anything, and the error lists all such images.
-func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *fumehood.Compose, preparing provider.PrepareOptions) (map[string]prepared, error) {
+func (p *Provider) prepare(ctx context.Context, sources []image.Source, opts *fumehood.Compose, preparing provider.PrepareOptions) (map[string]prepared, error) {
 	sources = slices.Clone(sources)
 	for i := range sources {
 		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, preparing.Exclude
@@ -36,7 +36,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	}
 	plan, err := p.planImages(server, sources)
 	if err == nil && preparing.BuildOnly { // also built-in images, and those of another service's build
-		sources = slices.DeleteFunc(sources, func(s compose.Source) bool { return plan.services[s.Service].build == nil })
+		sources = slices.DeleteFunc(sources, func(s image.Source) bool { return plan.services[s.Service].build == nil })
 		plan, err = p.planImages(server, sources)
 	}
 	if err != nil {
@@ -44,13 +44,13 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 	}
 	missing, err := p.find(ctx, plan, opts.Prebuilt)
 	if err == nil && !opts.Prebuilt {
-		err = compose.Missing(missing, "pull or build them, or leave out pull_policy: never and x-local")
+		err = image.Missing(missing, "pull or build them, or leave out pull_policy: never and x-local")
 	}
 	if err == nil && !opts.Prebuilt {
-		err = compose.Limited(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.pullAll(ctx, plan) })
+		err = image.Limited(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.pullAll(ctx, plan) })
 	}
 	if err == nil {
-		err = compose.Limited(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
+		err = image.Limited(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
 	}
 	if err == nil {
 		for _, n := range plan.builds {
@@ -58,7 +58,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 				missing = append(missing, fmt.Sprintf("build of %s (%s)", cmp.Or(s.Build.Context, "its Dockerfile"), s.Service))
 			}
 		}
-		err = compose.Missing(missing, "start the project once where images may be pulled and built")
+		err = image.Missing(missing, "start the project once where images may be pulled and built")
 	}
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (p *Provider) prepare(ctx context.Context, sources []compose.Source, opts *
 }
 
 // findPrepared returns the images of a project's services that were prepared before. ids has their IDs by service.
-func (p *Provider) findPrepared(ctx context.Context, sources []compose.Source, ids map[string]string) (map[string]prepared, error) {
+func (p *Provider) findPrepared(ctx context.Context, sources []image.Source, ids map[string]string) (map[string]prepared, error) {
 	images := map[string]prepared{}
 	for _, s := range sources {
 		image, err := p.findID(ctx, s.Service, ids[s.Service])
@@ -132,7 +132,7 @@ type want struct {
 }
 
 // planImages reads the Dockerfiles and plans where images come from. It does not contact the daemon.
-func (p *Provider) planImages(server engine.Server, sources []compose.Source) (*imagePlan, error) {
+func (p *Provider) planImages(server engine.Server, sources []image.Source) (*imagePlan, error) {
 	plan := &imagePlan{server: server, services: map[string]*node{}, pulls: map[want]*node{}, names: map[string]*node{}}
 	for _, s := range sources {
 		if s.Build != nil {
@@ -159,7 +159,7 @@ func (p *Provider) planImages(server engine.Server, sources []compose.Source) (*
 	return plan, nil
 }
 
-func (p *Provider) planBuild(plan *imagePlan, s compose.Source) (*node, error) {
+func (p *Provider) planBuild(plan *imagePlan, s image.Source) (*node, error) {
 	b, err := p.newImageBuild(plan.server, s)
 	if err != nil {
 		return nil, inService(err, s.Service)
@@ -204,9 +204,9 @@ func (p *Provider) planBases(plan *imagePlan, n *node) error {
 	}
 	b.on = map[string]*node{}
 	for _, ref := range b.dockerfile.Bases {
-		w := want{ref: ref, platform: b.source.Platform, pull: compose.PullMissing}
+		w := want{ref: ref, platform: b.source.Platform, pull: image.PullMissing}
 		if b.source.Build.Pull {
-			w.pull = compose.PullAlways
+			w.pull = image.PullAlways
 		}
 		on, err := p.planImage(plan, w, b.source.Service, n)
 		if err == nil {
@@ -232,14 +232,14 @@ func familiar(ref string) string {
 // find looks up the images that are not built. It returns the missing ones that may not be pulled.
 func (p *Provider) find(ctx context.Context, plan *imagePlan, prebuilt bool) (missing []string, err error) {
 	for w, n := range plan.pulls {
-		image, found, err := p.engine.Image(ctx, w.ref)
+		img, found, err := p.engine.Image(ctx, w.ref)
 		if err != nil {
 			return nil, err
 		}
-		if found && isFor(image, w.platform) {
-			n.image = prepared{image, w.ref}
-		} else if prebuilt || w.pull == compose.PullNever {
-			missing = append(missing, compose.MissingImage(w.ref, n.users))
+		if found && isFor(img, w.platform) {
+			n.image = prepared{img, w.ref}
+		} else if prebuilt || w.pull == image.PullNever {
+			missing = append(missing, image.MissingImage(w.ref, n.users))
 		}
 	}
 	return missing, nil
@@ -250,7 +250,7 @@ func (p *Provider) pullAll(ctx context.Context, plan *imagePlan) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	for w, n := range plan.pulls {
-		always := w.pull == compose.PullAlways
+		always := w.pull == image.PullAlways
 		if n.image.ID != "" && (!always || time.Since(n.image.Tagged) <= w.age) {
 			continue
 		}
@@ -313,7 +313,7 @@ func isFor(image engine.Image, platform string) bool {
 
 // checkArch compares the architecture of an image with the daemon's. If the service sets a platform, which the daemon's
 // machine may emulate, it compares with that instead.
-func (p *Provider) checkArch(ctx context.Context, s compose.Source, image engine.Image) error {
+func (p *Provider) checkArch(ctx context.Context, s image.Source, image engine.Image) error {
 	server, err := p.engine.Server(ctx)
 	if err != nil {
 		return err

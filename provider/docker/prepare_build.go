@@ -25,16 +25,16 @@ import (
 
 // imageBuild is the build of a service's image.
 type imageBuild struct {
-	source     compose.Source
+	source     image.Source
 	names      []string // the project's names for the image; the daemon only has one derived from the content
 	ours       bool     // a built-in image, which the daemon also has under its own name
-	dockerfile compose.Dockerfile
+	dockerfile image.Dockerfile
 	buildKit   bool
 	on         map[string]*node // base images by reference; nil until they are planned
 }
 
 // newImageBuild reads a build's Dockerfile.
-func (p *Provider) newImageBuild(server engine.Server, s compose.Source) (*imageBuild, error) {
+func (p *Provider) newImageBuild(server engine.Server, s image.Source) (*imageBuild, error) {
 	b := &imageBuild{source: s, ours: strings.HasPrefix(s.Service, builtinPrefix)} // a project's service cannot have such a name
 	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
 		if name == "" {
@@ -55,17 +55,17 @@ func (p *Provider) newImageBuild(server engine.Server, s compose.Source) (*image
 	if err = p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
 		return nil, err
 	}
-	b.buildKit, err = builderFor(b.dockerfile.Dockerfile, len(s.Build.Secrets) > 0, server, p.opts.ClassicBuilder)
+	b.buildKit, err = builderFor(b.dockerfile, len(s.Build.Secrets) > 0, server, p.opts.ClassicBuilder)
 	return b, err
 }
 
 // mayBuild returns an error if unsafe is not nil, unless the user allows unsafe builds. It logs what is allowed.
-func (p *Provider) mayBuild(s compose.Source, unsafe error) error {
+func (p *Provider) mayBuild(s image.Source, unsafe error) error {
 	if unsafe == nil {
 		return nil
 	}
 	if s.AllowUnsafe {
-		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", compose.Mask(s.HostEnv, unsafe.Error()))
+		p.opts.Logger.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", image.Mask(s.HostEnv, unsafe.Error()))
 		return nil
 	}
 	return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
@@ -118,7 +118,7 @@ func (b *imageBuild) inputs(bases map[string]string, context string) string {
 		Args, Labels              map[string]string
 		Target, Network, Platform string
 		ExtraHosts, Secrets       []string
-		Ulimits                   []compose.Ulimit
+		Ulimits                   []image.Ulimit
 		ShmSize                   int64
 		Scope                     string `json:",omitempty"`
 	}{
@@ -251,7 +251,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 		Tags: b.tags(inputs), Dockerfile: b.dockerfile.Path, Args: of.Args, Network: of.Network, Target: of.Target,
 		Platform: b.source.Platform, NoCache: of.NoCache, CacheFrom: of.CacheFrom, ExtraHosts: of.ExtraHosts, ShmSize: of.ShmSize,
 		BuildKit: b.buildKit, Secrets: map[string][]byte{},
-		Mask: func(text string) string { return compose.Mask(b.source.HostEnv, text) },
+		Mask: func(text string) string { return image.Mask(b.source.HostEnv, text) },
 	}
 	build.Labels = builtOf{Inputs: inputs, Base: inputs, Tags: build.Tags}.labels(of.Labels)
 	if b.buildKit {

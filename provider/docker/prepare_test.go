@@ -26,7 +26,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
@@ -102,18 +101,18 @@ func (b *builder) ran(part string) (n int) {
 }
 
 // source returns a service with a build, whose image no other test has.
-func (b *builder) source(service string, build compose.Build) compose.Source {
+func (b *builder) source(service string, build image.Build) image.Source {
 	build.Labels = map[string]string{"fumehood-test": b.mark}
 	if build.Dockerfile == "" {
 		build.Dockerfile = "Dockerfile"
 	}
-	return compose.Source{Service: service, Pull: compose.PullMissing, Build: &build}
+	return image.Source{Service: service, Pull: image.PullMissing, Build: &build}
 }
 
 // built prepares one service and returns its image.
-func (b *builder) built(t *testing.T, s compose.Source) prepared {
+func (b *builder) built(t *testing.T, s image.Source) prepared {
 	t.Helper()
-	images, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
+	images, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +149,7 @@ func TestBuild_contextArgsStage(t *testing.T) {
 			"app/data": "one", "app/x.log": "1", "app/.dockerignore": "*.log",
 			"other/Dockerfile": "ARG BASE\nFROM $BASE AS first\nARG WORD\nCOPY . /here\nRUN ls /here >/found; echo \"$WORD\" >>/found; grep -c fumehood-peer /etc/hosts >>/found\nFROM first\nRUN rm /found\n",
 		})
-		s := b.source("web", compose.Build{
+		s := b.source("web", image.Build{
 			Context: filepath.Join(dir, "app"), Dockerfile: filepath.Join(dir, "other", "Dockerfile"), Target: "first",
 			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"fumehood-peer:10.1.2.3"},
 		})
@@ -187,13 +186,13 @@ func TestBuild_ignored(t *testing.T) {
 		} {
 			files := map[string]string{"x": "x", "d/e": "e", "l": "-> x"}
 			maps.Copy(files, c.files)
-			build := compose.Build{Context: filetest.Lay(t, files), Dockerfile: c.dockerfile}
+			build := image.Build{Context: filetest.Lay(t, files), Dockerfile: c.dockerfile}
 			if c.inline {
 				build.Inline = "FROM " + testBase + "\n" + text
 			}
-			base := b.source("base", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\n"})
+			base := b.source("base", image.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\n"})
 			base.Image = name + ":latest"
-			images, err := b.prepare(t.Context(), []compose.Source{b.source("app", build), base}, &fumehood.Compose{}, provider.PrepareOptions{})
+			images, err := b.prepare(t.Context(), []image.Source{b.source("app", build), base}, &fumehood.Compose{}, provider.PrepareOptions{})
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 				continue
@@ -229,11 +228,11 @@ func TestBuild_names(t *testing.T) {
 			"base/Dockerfile": "FROM " + testBase + "\nRUN echo " + b.mark + " >/made\n",
 			"top/Dockerfile":  "ARG ON=" + taken + "\nFROM ${ON}\nCOPY --from=" + free[0] + " /made /copied\n",
 		})
-		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base"), Tags: free})
+		base := b.source("base", image.Build{Context: filepath.Join(dir, "base"), Tags: free})
 		base.Image = taken
-		top := b.source("top", compose.Build{Context: filepath.Join(dir, "top")})
-		user := compose.Source{Service: "user", Image: taken, Pull: compose.PullMissing}
-		images, err := b.prepare(t.Context(), []compose.Source{base, top, user}, &fumehood.Compose{}, provider.PrepareOptions{})
+		top := b.source("top", image.Build{Context: filepath.Join(dir, "top")})
+		user := image.Source{Service: "user", Image: taken, Pull: image.PullMissing}
+		images, err := b.prepare(t.Context(), []image.Source{base, top, user}, &fumehood.Compose{}, provider.PrepareOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,11 +257,11 @@ func TestBuild_rebuiltOnChange(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
-	s := b.source("web", compose.Build{Context: dir})
+	s := b.source("web", image.Build{Context: dir})
 	first := b.built(t, s)
 	again := b.built(t, s)
 	elsewhere := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nCOPY data /\nRUN cat /data >/copy\n", "data": "one"})
-	moved := b.built(t, b.source("api", compose.Build{Context: elsewhere}))
+	moved := b.built(t, b.source("api", image.Build{Context: elsewhere}))
 	if first.Ref != again.Ref || moved.Ref != first.Ref || first.ID != moved.ID || b.ran("RUN cat") != 1 {
 		t.Errorf("the same content was built %d times: %s, %s, %s", b.ran("RUN cat"), first.Ref, again.Ref, moved.Ref)
 	}
@@ -301,7 +300,7 @@ func TestBuild_shared(t *testing.T) {
 			if i%2 == 1 {
 				b = two
 			}
-			images, err := b.prepare(t.Context(), []compose.Source{b.source("web", compose.Build{Context: dir})}, &fumehood.Compose{}, provider.PrepareOptions{})
+			images, err := b.prepare(t.Context(), []image.Source{b.source("web", image.Build{Context: dir})}, &fumehood.Compose{}, provider.PrepareOptions{})
 			refs[i], errs[i] = images["web"].Ref, err
 		})
 	}
@@ -324,10 +323,10 @@ func TestBuild_onOtherService(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		name := "fumehood-test-" + b.mark
 		dir := filetest.Lay(t, map[string]string{"base/Dockerfile": "FROM " + testBase + "\nRUN echo base >/base\n", "app/Dockerfile": "FROM " + name + "\nRUN cat /base >/app\n"})
-		app := b.source("app", compose.Build{Context: filepath.Join(dir, "app")})
-		base := b.source("base", compose.Build{Context: filepath.Join(dir, "base")})
+		app := b.source("app", image.Build{Context: filepath.Join(dir, "app")})
+		base := b.source("base", image.Build{Context: filepath.Join(dir, "base")})
 		base.Image = name + ":latest"
-		sources := []compose.Source{app, base, {Service: "third", Image: name, Pull: compose.PullMissing}}
+		sources := []image.Source{app, base, {Service: "third", Image: name, Pull: image.PullMissing}}
 		images, err := b.prepare(t.Context(), sources, &fumehood.Compose{}, provider.PrepareOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +335,7 @@ func TestBuild_onOtherService(t *testing.T) {
 			t.Errorf("got %+v", images)
 		}
 		app.Image, base.Build.Inline = "app", "FROM app"
-		if _, err := b.prepare(t.Context(), []compose.Source{app, base}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
+		if _, err := b.prepare(t.Context(), []image.Source{app, base}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
 			t.Errorf("a circle: got %v", err)
 		}
 	})
@@ -346,15 +345,15 @@ func TestBuild_secrets(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"secret": "of a file"})
-	s := b.source("web", compose.Build{
+	s := b.source("web", image.Build{
 		Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN --mount=type=secret,id=file --mount=type=secret,id=text wc -c /run/secrets/* | tr -s ' ' >/counts\n",
-		Secrets: []compose.Secret{{ID: "file", File: filepath.Join(dir, "secret")}, {ID: "text", Content: "content"}},
+		Secrets: []image.Secret{{ID: "file", File: filepath.Join(dir, "secret")}, {ID: "text", Content: "content"}},
 	})
-	image := b.built(t, s)
-	if got := b.reads(t, image.Ref, "/counts"); !strings.Contains(got, "9 /run/secrets/file") || !strings.Contains(got, "7 /run/secrets/text") {
+	made := b.built(t, s)
+	if got := b.reads(t, made.Ref, "/counts"); !strings.Contains(got, "9 /run/secrets/file") || !strings.Contains(got, "7 /run/secrets/text") {
 		t.Errorf("got %q", got)
 	}
-	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
+	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
 		t.Errorf("without BuildKit: got %v", err)
 	}
 }
@@ -393,8 +392,8 @@ func TestBuilderFor(t *testing.T) {
 func TestBuild_stepFails(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
-		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
-		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
+		s := b.source("web", image.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
+		_, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 		if !errors.Is(err, fumehood.ErrConfig) {
 			t.Fatalf("got %v", err)
 		}
@@ -410,12 +409,12 @@ func TestPrepare_prebuiltMissing(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	dir := filetest.Lay(t, map[string]string{"Dockerfile": "FROM " + testBase + "\nRUN true\n", "far.Dockerfile": "FROM fumehood-test/none:3\n"})
-	sources := []compose.Source{
-		{Service: "db", Image: "fumehood-test/none:1", Pull: compose.PullMissing},
-		{Service: "cache", Image: "fumehood-test/none:2", Pull: compose.PullAlways},
-		{Service: "idle", Image: testBase, Pull: compose.PullAlways},
-		b.source("web", compose.Build{Context: dir}),
-		b.source("far", compose.Build{Context: dir, Dockerfile: "far.Dockerfile"}),
+	sources := []image.Source{
+		{Service: "db", Image: "fumehood-test/none:1", Pull: image.PullMissing},
+		{Service: "cache", Image: "fumehood-test/none:2", Pull: image.PullAlways},
+		{Service: "idle", Image: testBase, Pull: image.PullAlways},
+		b.source("web", image.Build{Context: dir}),
+		b.source("far", image.Build{Context: dir, Dockerfile: "far.Dockerfile"}),
 	}
 	_, err := b.prepare(t.Context(), sources, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) {
@@ -440,7 +439,7 @@ func TestPull_policies(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 0, http.StatusOK)
-	local := []compose.Source{{Service: "one", Image: r.ref, Pull: compose.PullNever}, {Service: "two", Image: "fumehood-test/none:1", Pull: compose.PullNever}}
+	local := []image.Source{{Service: "one", Image: r.ref, Pull: image.PullNever}, {Service: "two", Image: "fumehood-test/none:1", Pull: image.PullNever}}
 	_, err := b.prepare(t.Context(), local, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), r.ref+" (one)") || !strings.Contains(err.Error(), "none:1 (two)") {
 		t.Errorf("got %v", err)
@@ -450,20 +449,20 @@ func TestPull_policies(t *testing.T) {
 	}
 	asked := func(what, policy string, age time.Duration, want int64) {
 		t.Helper()
-		b.built(t, compose.Source{Service: "one", Image: r.ref, Pull: policy, Age: age})
+		b.built(t, image.Source{Service: "one", Image: r.ref, Pull: policy, Age: age})
 		if n := r.manifests.Load(); n != want {
 			t.Errorf("%s: the registry was asked %d times, want %d", what, n, want)
 		}
 	}
-	asked("missing", compose.PullMissing, 0, 1)
-	asked("not missing", compose.PullMissing, 0, 1)
-	asked("never", compose.PullNever, 0, 1)
-	asked("always", compose.PullAlways, 0, 2)
+	asked("missing", image.PullMissing, 0, 1)
+	asked("not missing", image.PullMissing, 0, 1)
+	asked("never", image.PullNever, 0, 1)
+	asked("always", image.PullAlways, 0, 2)
 	if err := b.engine.Tag(t.Context(), r.ref, "fumehood-test-"+b.mark); err != nil { // sets the time of its last tag
 		t.Fatal(err)
 	}
-	asked("young enough", compose.PullAlways, time.Hour, 2)
-	asked("too old", compose.PullAlways, time.Nanosecond, 3)
+	asked("young enough", image.PullAlways, time.Hour, 2)
+	asked("too old", image.PullAlways, time.Nanosecond, 3)
 }
 
 // busyRegistry rejects the first requests for its image's manifest.
@@ -526,7 +525,7 @@ func TestPull_registryBusy(t *testing.T) {
 			t.Parallel()
 			b := newBuilder(t, Options{})
 			r := serveBusy(t, b, 2, status)
-			image := b.built(t, compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing})
+			image := b.built(t, image.Source{Service: "web", Image: r.ref, Pull: image.PullMissing})
 			if image.ID == "" || r.manifests.Load() < 3 {
 				t.Errorf("got %+v after %d requests", image, r.manifests.Load())
 			}
@@ -539,13 +538,13 @@ func TestPull_registryStaysBusy(t *testing.T) {
 	b := newBuilder(t, Options{})
 	b.busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
 	r := serveBusy(t, b, 1000, http.StatusTooManyRequests)
-	s := compose.Source{Service: "web", Image: r.ref, Pull: compose.PullMissing}
-	_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
+	s := image.Source{Service: "web", Image: r.ref, Pull: image.PullMissing}
+	_, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
 		t.Errorf("got %v", err)
 	}
 	b.busyWaits = []time.Duration{time.Hour}
-	_, err = b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{PullTimeout: time.Second}, provider.PrepareOptions{})
+	_, err = b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{PullTimeout: time.Second}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
 		t.Errorf("beyond its limit: got %v", err)
 	}
@@ -554,8 +553,8 @@ func TestPull_registryStaysBusy(t *testing.T) {
 func TestBuild_timeout(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
-		s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
-		_, err := b.prepare(t.Context(), []compose.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second}, provider.PrepareOptions{})
+		s := b.source("web", image.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
+		_, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second}, provider.PrepareOptions{})
 		if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 2s") || !strings.Contains(err.Error(), "web") {
 			t.Errorf("got %v", err)
 		}
@@ -629,14 +628,14 @@ func TestPrepare_platform(t *testing.T) {
 	if archOf(t, b.Provider) == other {
 		other = "amd64"
 	}
-	s := b.source("web", compose.Build{Context: t.TempDir(), Inline: "FROM scratch\nCOPY . /\n"})
+	s := b.source("web", image.Build{Context: t.TempDir(), Inline: "FROM scratch\nCOPY . /\n"})
 	s.Platform = "linux/" + other
-	image := b.built(t, s)
-	if image.Arch != other {
-		t.Fatalf("got an image for %s", image.Arch)
+	made := b.built(t, s)
+	if made.Arch != other {
+		t.Fatalf("got an image for %s", made.Arch)
 	}
-	plain := compose.Source{Service: "db", Image: image.Ref, Pull: compose.PullNever}
-	_, err := b.prepare(t.Context(), []compose.Source{plain}, &fumehood.Compose{}, provider.PrepareOptions{})
+	plain := image.Source{Service: "db", Image: made.Ref, Pull: image.PullNever}
+	_, err := b.prepare(t.Context(), []image.Source{plain}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "linux/"+other) {
 		t.Errorf("got %v", err)
 	}
@@ -646,7 +645,7 @@ func TestPrepare_platform(t *testing.T) {
 
 func TestImageBuild_inputs(t *testing.T) {
 	of := func(change func(*imageBuild)) string {
-		b := &imageBuild{dockerfile: compose.Dockerfile{Text: "FROM a"}, source: compose.Source{Build: &compose.Build{Args: map[string]string{"A": "1"}}}}
+		b := &imageBuild{dockerfile: image.Dockerfile{Text: "FROM a"}, source: image.Source{Build: &image.Build{Args: map[string]string{"A": "1"}}}}
 		if change != nil {
 			change(b)
 		}
@@ -673,8 +672,8 @@ func TestImageBuild_inputs(t *testing.T) {
 		"the platform":   func(b *imageBuild) { b.source.Platform = "linux/arm64" },
 		"a label":        func(b *imageBuild) { b.source.Build.Labels = map[string]string{"x": "1"} },
 		"a host":         func(b *imageBuild) { b.source.Build.ExtraHosts = []string{"x:1"} },
-		"a secret":       func(b *imageBuild) { b.source.Build.Secrets = []compose.Secret{{ID: "x"}} },
-		"a limit":        func(b *imageBuild) { b.source.Build.Ulimits = []compose.Ulimit{{Name: "nofile"}} },
+		"a secret":       func(b *imageBuild) { b.source.Build.Secrets = []image.Secret{{ID: "x"}} },
+		"a limit":        func(b *imageBuild) { b.source.Build.Ulimits = []image.Ulimit{{Name: "nofile"}} },
 		"shared memory":  func(b *imageBuild) { b.source.Build.ShmSize = 1 },
 	} {
 		hash := of(change)
@@ -688,26 +687,26 @@ func TestImageBuild_inputs(t *testing.T) {
 // TestProvider_planImages plans projects whose images are built on one another. It does not contact a daemon.
 func TestProvider_planImages(t *testing.T) {
 	p := &Provider{opts: Options{DefaultImage: "base:1"}}
-	source := func(service, image, dockerfile string) compose.Source {
-		s := compose.Source{Service: service, Image: image, Pull: compose.PullMissing}
+	source := func(service, ref, dockerfile string) image.Source {
+		s := image.Source{Service: service, Image: ref, Pull: image.PullMissing}
 		if dockerfile != "" {
-			s.Build = &compose.Build{Inline: dockerfile}
+			s.Build = &image.Build{Inline: dockerfile}
 		}
 		return s
 	}
 	for name, c := range map[string]struct {
-		sources []compose.Source
+		sources []image.Source
 		builds  string // the services, in order
 		pulls   string
 		says    string
 	}{
-		"a chain":            {[]compose.Source{source("c", "c", "FROM b"), source("a", "a", "FROM x"), source("b", "b", "FROM a\nCOPY --from=y / /")}, "a b c", "x y", ""},
-		"two of one image":   {[]compose.Source{source("a", "x", ""), source("b", "x", "")}, "", "x", ""},
-		"another's image":    {[]compose.Source{source("a", "b:latest", ""), source("b", "b", "FROM x")}, "b", "x", ""},
-		"its own name":       {[]compose.Source{source("a", "x", "FROM x"), source("b", "b", "FROM x")}, "a b", "x", ""},
-		"one that is ours":   {[]compose.Source{source("a", "", "FROM fumehood-builtin/agent")}, "fumehood-builtin/agent a", "base:1", ""},
-		"a circle":           {[]compose.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
-		"a circle of others": {[]compose.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
+		"a chain":            {[]image.Source{source("c", "c", "FROM b"), source("a", "a", "FROM x"), source("b", "b", "FROM a\nCOPY --from=y / /")}, "a b c", "x y", ""},
+		"two of one image":   {[]image.Source{source("a", "x", ""), source("b", "x", "")}, "", "x", ""},
+		"another's image":    {[]image.Source{source("a", "b:latest", ""), source("b", "b", "FROM x")}, "b", "x", ""},
+		"its own name":       {[]image.Source{source("a", "x", "FROM x"), source("b", "b", "FROM x")}, "a b", "x", ""},
+		"one that is ours":   {[]image.Source{source("a", "", "FROM fumehood-builtin/agent")}, "fumehood-builtin/agent a", "base:1", ""},
+		"a circle":           {[]image.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
+		"a circle of others": {[]image.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
 	} {
 		plan, err := p.planImages(engine.Server{}, c.sources)
 		if err != nil {

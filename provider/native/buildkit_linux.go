@@ -40,7 +40,7 @@ func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 		return nil, err
 	}
 	images := map[string]string{}
-	err = compose.Limited(ctx, "build", spec.Compose.BuildTimeout, func(ctx context.Context) error {
+	err = image.Limited(ctx, "build", spec.Compose.BuildTimeout, func(ctx context.Context) error {
 		for _, s := range project.Sources() {
 			if s.Build == nil {
 				continue
@@ -62,7 +62,7 @@ func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 
 // ensure returns the ID of the image of a build, and builds it if the store does not have it.
 // Concurrent calls, also of other processes, build it once.
-func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) (id string, err error) {
+func (b *buildKit) ensure(ctx context.Context, s image.Source, prebuilt bool) (id string, err error) {
 	if err := supportedBuild(s); err != nil {
 		return "", err
 	}
@@ -128,7 +128,7 @@ func (b *buildKit) ensure(ctx context.Context, s compose.Source, prebuilt bool) 
 
 // supportedBuild returns an ErrUnsupported for what only a Docker Engine builds. Base images are checked for this machine's
 // platform, and as the store has them.
-func supportedBuild(s compose.Source) error {
+func supportedBuild(s image.Source) error {
 	what, build := "", s.Build
 	switch {
 	case s.Platform != "" && s.Platform != "linux/"+runtime.GOARCH:
@@ -156,25 +156,25 @@ func noBuild(what string) error {
 }
 
 // allowed returns an error if unsafe is not nil, unless the user allows unsafe builds. It logs what is allowed.
-func (b *buildKit) allowed(s compose.Source, unsafe error) error {
+func (b *buildKit) allowed(s image.Source, unsafe error) error {
 	if unsafe == nil {
 		return nil
 	}
 	if !s.AllowUnsafe {
 		return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
 	}
-	b.p.log.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", compose.Mask(s.HostEnv, unsafe.Error()))
+	b.p.log.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", image.Mask(s.HostEnv, unsafe.Error()))
 	return nil
 }
 
 // build builds an image under a name, in an empty folder, and returns its ID.
-func (b *buildKit) build(ctx context.Context, s compose.Source, d compose.Dockerfile, tree *image.Tree, name, folder string) (string, error) {
+func (b *buildKit) build(ctx context.Context, s image.Source, d image.Dockerfile, tree *image.Tree, name, folder string) (string, error) {
 	build := buildkit.Build{
 		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: filepath.Join(folder, "dockerfile", "Dockerfile"),
 		Labels: s.Build.Labels,
 		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache,
 		Args: map[string]string{image.ScopeArg: image.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
-		Mask: func(text string) string { return compose.Mask(s.HostEnv, text) },
+		Mask: func(text string) string { return image.Mask(s.HostEnv, text) },
 		Progress: func(step string) {
 			if b.p.opts.Progress != nil {
 				b.p.opts.Progress(Progress{Image: s.Service, Status: step})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -18,7 +19,7 @@ type project struct {
 	*compose.Project
 	p       *Provider
 	spec    fumehood.Spec
-	sources []compose.Source
+	sources []image.Source
 }
 
 // project loads the project of a spec with a name. The error is an ErrUnsupported that names file and line if this
@@ -49,7 +50,7 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 		return nil, err
 	}
 	var built map[string]string
-	if j.spec.Images == nil && slices.ContainsFunc(j.sources, func(s compose.Source) bool { return s.Build != nil }) {
+	if j.spec.Images == nil && slices.ContainsFunc(j.sources, func(s image.Source) bool { return s.Build != nil }) {
 		b, err := j.p.builder(ctx)
 		if err != nil {
 			return nil, err
@@ -59,7 +60,7 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 			return nil, err
 		}
 	}
-	err = compose.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
+	err = image.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
 		for _, s := range j.sources {
 			img, err := j.image(ctx, s, built)
 			if err != nil {
@@ -79,7 +80,7 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 }
 
 // image returns the image of a service. built are the images that the project builds.
-func (j *project) image(ctx context.Context, s compose.Source, built map[string]string) (*imagestore.Image, error) {
+func (j *project) image(ctx context.Context, s image.Source, built map[string]string) (*imagestore.Image, error) {
 	switch {
 	case j.spec.Images != nil:
 		return j.p.store.Find(ctx, j.spec.Images[s.Service])
@@ -92,7 +93,7 @@ func (j *project) image(ctx context.Context, s compose.Source, built map[string]
 }
 
 // builds returns the service that builds the image of a name; empty if there is none.
-func builds(sources []compose.Source, image string) (service string) {
+func builds(sources []image.Source, image string) (service string) {
 	for _, s := range sources {
 		if s.Build != nil && s.Image == image {
 			return s.Service
@@ -102,8 +103,8 @@ func builds(sources []compose.Source, image string) (service string) {
 }
 
 // onlyFound reports whether the image of a service without a build must be in the store.
-func (j *project) onlyFound(s compose.Source) bool {
-	return j.spec.Compose.Prebuilt || s.Pull == compose.PullNever
+func (j *project) onlyFound(s image.Source) bool {
+	return j.spec.Compose.Prebuilt || s.Pull == image.PullNever
 }
 
 // checkPresent returns an error that names all images that are missing and may not be fetched.
@@ -129,9 +130,9 @@ func (j *project) checkPresent(ctx context.Context) error {
 		}
 	}
 	for ref, services := range users {
-		missing = append(missing, compose.MissingImage(ref, services))
+		missing = append(missing, image.MissingImage(ref, services))
 	}
-	return compose.Missing(missing, "start the project once where images may be fetched, or leave out pull_policy: never and x-local")
+	return image.Missing(missing, "start the project once where images may be fetched, or leave out pull_policy: never and x-local")
 }
 
 // plan returns the services of the project, the default one first, and logs what weakens their isolation. With an

@@ -8,7 +8,6 @@ import (
 	"errors"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/provider"
@@ -35,7 +34,7 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (img *imagesto
 	if spec.Images != nil {
 		return p.store.Find(ctx, p.imageOf(spec))
 	}
-	err = compose.Limited(ctx, "pull", 0, func(ctx context.Context) error {
+	err = image.Limited(ctx, "pull", 0, func(ctx context.Context) error {
 		img, err = p.store.Get(ctx, p.imageOf(spec))
 		return err
 	})

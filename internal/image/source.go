@@ -1,4 +1,4 @@
-package compose
+package image
 
 import (
 	"time"
@@ -63,10 +63,13 @@ type Secret struct {
 	Content string
 }
 
+// maxSecret is the maximum size of a file with a secret, in bytes.
+const maxSecret = 4 << 20
+
 // Read returns the contents of the secret. A file must be a regular file of at most 4 MiB.
 func (s Secret) Read() ([]byte, error) {
 	if s.File == "" {
 		return []byte(s.Content), nil
 	}
-	return hostpath.ReadFile(s.File, maxFile)
+	return hostpath.ReadFile(s.File, maxSecret)
 }
