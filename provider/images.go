@@ -30,6 +30,15 @@ type ImageLoader interface {
 	LoadImages(ctx context.Context, file string) ([]Image, error)
 }
 
+// Progress is one step of fetching or building an image.
+type Progress struct {
+	Build          bool   // Status is the build step that has begun; Layer, Current and Total are not set
+	Image          string // the image's reference; of a build PROJECT/SERVICE or PROJECT/DOCKERFILE, or a built-in image
+	Layer          string // the layer's short ID; empty for the image as a whole
+	Status         string // "Downloading", "Pull complete", "Unpacking" ...
+	Current, Total int64  // bytes as the source has them, usually compressed; Total is 0 if unknown
+}
+
 // ImageBuild describes an image to build. Context, Mark, and Dockerfile or Text are required.
 type ImageBuild struct {
 	// Tags are the names of the image. A tag of another image moves to it. Without tags, the image has no name and

@@ -165,7 +165,7 @@ func TestDocker_imageBuilds(t *testing.T) {
 	e := dockertest.Engine(t)
 	var mu sync.Mutex
 	var steps []string
-	p, name, _ := inDocker(t, docker.Options{Progress: func(ev docker.Progress) {
+	p, name, _ := inDocker(t, docker.Options{Progress: func(ev provider.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
 		if ev.Build && strings.Contains(ev.Status, "echo built") {

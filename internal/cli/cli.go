@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -73,7 +74,7 @@ type commandLine struct {
 	seccomp   string // file of a seccomp profile
 	runtime   string // container runtime
 	userns    bool   // a user namespace for each sandbox
-	pulled    func(docker.Progress)
+	pulled    func(provider.Progress)
 
 	allowUnenforced bool // run where limits cannot be enforced
 }

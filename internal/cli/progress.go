@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session/spec"
 )
 
@@ -22,14 +22,14 @@ type pullProgress struct {
 
 type pull struct {
 	last   time.Time
-	layers map[string]docker.Progress
+	layers map[string]provider.Progress
 }
 
 func newPullProgress(tell func(format string, args ...any)) *pullProgress {
 	return &pullProgress{tell: tell, now: time.Now, images: map[string]*pull{}}
 }
 
-func (p *pullProgress) report(ev docker.Progress) {
+func (p *pullProgress) report(ev provider.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ev.Build {
@@ -42,7 +42,7 @@ func (p *pullProgress) report(ev docker.Progress) {
 	}
 	im := p.images[ev.Image]
 	if im == nil {
-		im = &pull{last: p.now(), layers: map[string]docker.Progress{}}
+		im = &pull{last: p.now(), layers: map[string]provider.Progress{}}
 		p.images[ev.Image] = im
 		p.tell("%s %s", doing, ev.Image)
 	}

@@ -121,9 +121,6 @@ func (a *commandLine) nativeOptions() native.Options {
 			return p, nil
 		},
 		NoReaper: a.noReaper, DefaultImage: a.image, Seccomp: a.seccomp, Runtime: a.runtime, UserNamespace: a.userns,
-		AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(),
-		Progress: func(p native.Progress) {
-			a.pulled(docker.Progress{Image: p.Image, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
-		},
+		AllowUnenforcedLimits: a.allowUnenforced, Logger: a.providerLog(), Progress: a.pulled,
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/quiet"
 	"github.com/fumehood/fumehood/internal/server"
-	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session/spec"
 )
 
@@ -138,10 +138,8 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		access = slog.LevelDebug
 	}
 	s := server.New(ctx, server.Options{
-		Open: func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
-			a.pulled = func(p docker.Progress) {
-				report(api.Progress{Image: p.Image, Build: p.Build, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total})
-			}
+		Open: func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
+			a.pulled = report
 			return a.open(ctx, a.provider)
 		},
 		Local: a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,

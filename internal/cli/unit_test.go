@@ -211,18 +211,18 @@ func TestPullProgress(t *testing.T) {
 	now := time.Unix(0, 0)
 	p := newPullProgress(func(format string, args ...any) { fmt.Fprintf(&out, "fumehood: "+format+"\n", args...) })
 	p.now = func() time.Time { return now }
-	at := func(after time.Duration, ev docker.Progress) {
+	at := func(after time.Duration, ev provider.Progress) {
 		now = time.Unix(0, 0).Add(after)
 		ev.Image = "img"
 		p.report(ev)
 	}
-	at(0, docker.Progress{Status: "Pulling from library/img"})
-	at(time.Second, docker.Progress{Layer: "a", Current: 1 << 20, Total: 4 << 20})
-	at(1900*time.Millisecond, docker.Progress{Layer: "b", Current: 1 << 20, Total: 6 << 20})
-	at(2*time.Second, docker.Progress{Layer: "a", Current: 2 << 20, Total: 4 << 20})
-	at(3*time.Second, docker.Progress{Layer: "a", Current: 4 << 20, Total: 4 << 20})
-	at(5*time.Second, docker.Progress{Layer: "a", Status: "Pull complete"})
-	at(5*time.Second, docker.Progress{Build: true, Status: "[1/2] FROM a"})
+	at(0, provider.Progress{Status: "Pulling from library/img"})
+	at(time.Second, provider.Progress{Layer: "a", Current: 1 << 20, Total: 4 << 20})
+	at(1900*time.Millisecond, provider.Progress{Layer: "b", Current: 1 << 20, Total: 6 << 20})
+	at(2*time.Second, provider.Progress{Layer: "a", Current: 2 << 20, Total: 4 << 20})
+	at(3*time.Second, provider.Progress{Layer: "a", Current: 4 << 20, Total: 4 << 20})
+	at(5*time.Second, provider.Progress{Layer: "a", Status: "Pull complete"})
+	at(5*time.Second, provider.Progress{Build: true, Status: "[1/2] FROM a"})
 	want := "fumehood: pulling img\nfumehood: pulling img: 3MiB of 10MiB so far\nfumehood: pulling img: 5MiB of 10MiB so far\n" +
 		"fumehood: building img: [1/2] FROM a\n"
 	if out.String() != want {

@@ -190,7 +190,7 @@ func (p faulty) Prepare(context.Context, fumehood.Spec, provider.PrepareOptions)
 // breaks makes the server's provider call fault. No sandbox may have been requested before.
 func (c *served) breaks(fault func()) {
 	open := c.opts.Open
-	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 		p, err := open(ctx, report)
 		return faulty{p, fault}, err
 	}
@@ -297,7 +297,7 @@ func TestCreate_expiry(t *testing.T) {
 	c := callDirectly(t, Options{Permit: Permit{Kept: true}})
 	open := c.opts.Open
 	want := time.Now().Add(59 * time.Minute).UTC().Truncate(time.Second)
-	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 		p, err := open(ctx, report)
 		return listing{Provider: p, kept: provider.KeptSandbox{Info: fumehood.Info{Name: "listed"}, Expires: want}}, err
 	}

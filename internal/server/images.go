@@ -19,8 +19,8 @@ type reports struct {
 }
 
 // send passes a report on. It does not block.
-func (r *reports) send(p api.Progress) {
-	p.Type = api.EventProgress
+func (r *reports) send(p provider.Progress) {
+	line := api.Progress{Type: api.EventProgress, Image: p.Image, Build: p.Build, Layer: p.Layer, Status: p.Status, Current: p.Current, Total: p.Total}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for to, image := range r.all {
@@ -28,7 +28,7 @@ func (r *reports) send(p api.Progress) {
 			continue
 		}
 		select {
-		case to <- p:
+		case to <- line:
 		default: // the client is slow, and gets the next ones
 		}
 	}

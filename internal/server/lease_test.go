@@ -16,6 +16,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session"
 )
 
@@ -319,7 +320,7 @@ func TestLease_limit(t *testing.T) {
 	dir := project(t, map[string]string{"env.yaml": "type: local\n", "task.yaml": "{name: slow, environment: {file: env.yaml}, samples: [{id: a, command: sleep 600}]}\n"})
 	c := serve(t, Options{Limits: Limits{Sandboxes: 1}, Permit: Permit{HostPaths: []string{dir}}})
 	open, opening, proceed := c.opts.Open, make(chan struct{}), make(chan struct{})
-	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 		close(opening)
 		<-proceed
 		return open(ctx, report)
@@ -397,7 +398,7 @@ func TestServe_endingLease(t *testing.T) {
 	t.Parallel()
 	c := serve(t, Options{})
 	open, removed, closed := c.opts.Open, new(atomic.Bool), new(atomic.Bool)
-	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 		p, err := open(ctx, report)
 		return closing{slow{p, removed}, func() {
 			if closed.Store(true); !removed.Load() {
@@ -421,7 +422,7 @@ func TestServe_opening(t *testing.T) {
 	t.Parallel()
 	c := serve(t, Options{})
 	open, opening, closed := c.opts.Open, make(chan struct{}), new(atomic.Bool)
-	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 		close(opening)
 		<-ctx.Done()
 		<-time.After(300 * time.Millisecond)

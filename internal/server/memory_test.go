@@ -34,7 +34,7 @@ type direct struct {
 func callDirectly(t *testing.T, opts Options) *direct {
 	t.Helper()
 	opts.Local, opts.sessions = true, t.TempDir()
-	opts.Open = func(context.Context, func(api.Progress)) (fumehood.Provider, error) {
+	opts.Open = func(context.Context, func(provider.Progress)) (fumehood.Provider, error) {
 		return fake.New(fake.Options{Programs: map[string]fake.Program{
 			"true": func(context.Context, *fake.Proc) int { return 0 },
 			"cat": func(_ context.Context, p *fake.Proc) int {
@@ -182,7 +182,7 @@ func TestMemory_kept_removed_elsewhere(t *testing.T) {
 	t.Parallel()
 	c := callDirectly(t, Options{Permit: Permit{Kept: true}})
 	open := c.opts.Open
-	c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 		p, err := open(ctx, report)
 		return keptElsewhere{Provider: p}, err
 	}
@@ -214,7 +214,7 @@ func TestLimits_kept(t *testing.T) {
 	for most, want := range map[int]int{1: 429, 2: 200} {
 		c := callDirectly(t, Options{Permit: Permit{Kept: true}, Limits: Limits{Sandboxes: most}})
 		open := c.opts.Open
-		c.opts.Open = func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error) {
+		c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 			p, err := open(ctx, report)
 			return oneKept{keptElsewhere{Provider: p}}, err
 		}

@@ -14,14 +14,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider"
 )
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "rewrite docs/openapi.json")
 
 // The document in docs is the one that the server has.
 func TestOpenAPI(t *testing.T) {
-	s := New(t.Context(), Options{Open: func(context.Context, func(api.Progress)) (fumehood.Provider, error) {
+	s := New(t.Context(), Options{Open: func(context.Context, func(provider.Progress)) (fumehood.Provider, error) {
 		return nil, fumehood.ErrUnsupported
 	}})
 	text, err := s.api.OpenAPI().MarshalJSON()

@@ -27,13 +27,14 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Options configure a server. The zero value of each field but Open is usable.
 type Options struct {
 	// Open opens the provider, which calls report with the steps of pulls and builds. It is called when the first sandbox
 	// is requested.
-	Open func(ctx context.Context, report func(api.Progress)) (fumehood.Provider, error)
+	Open func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error)
 	// Local reports that the provider is the local one. Sandboxes of files have the type local then, and not docker.
 	Local bool
 	// Version is the version of the program.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/local"
 )
 
@@ -42,7 +43,7 @@ func serve(t *testing.T, opts Options) *served {
 	}
 	c := &served{t: t, path: filepath.Join(dir, "s"), state: filepath.Join(dir, "state")}
 	opts.Local, opts.sessions = true, filepath.Join(dir, "sessions")
-	opts.Open = func(context.Context, func(api.Progress)) (fumehood.Provider, error) {
+	opts.Open = func(context.Context, func(provider.Progress)) (fumehood.Provider, error) {
 		return local.New(local.Options{StateDir: c.state})
 	}
 	c.Server = New(t.Context(), opts)

@@ -40,9 +40,7 @@ func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) 
 		}
 		err = image.Limited(ctx, "pull", 0, func(ctx context.Context) error {
 			return p.patiently(ctx, func() error {
-				return p.engine.Pull(ctx, ref, platform, auth, func(s engine.PullProgress) {
-					p.opts.Progress(Progress{Image: s.Image, Layer: s.ID, Status: s.Status, Current: s.Current, Total: s.Total})
-				})
+				return p.engine.Pull(ctx, ref, platform, auth, p.opts.Progress)
 			})
 		})
 		if err != nil {

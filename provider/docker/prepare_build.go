@@ -21,6 +21,7 @@ import (
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // imageBuild is the build of a service's image.
@@ -285,7 +286,7 @@ func (p *Provider) runBuild(ctx context.Context, b *imageBuild, inputs string, t
 	return image.Send(ctx, "", "", []*image.Tree{tree}, func(content io.Reader) error {
 		build.Context = content
 		_, err := p.engine.Build(ctx, build, func(step string) {
-			p.opts.Progress(Progress{Image: b.title(), Status: step, Build: true})
+			p.opts.Progress(provider.Progress{Image: b.title(), Status: step, Build: true})
 		})
 		return err
 	})

@@ -49,7 +49,7 @@ func newBuilder(t *testing.T, opts Options) *builder {
 	t.Helper()
 	tier.NeedDocker(t)
 	b := &builder{mark: strings.ToLower(rand.Text()[:12])}
-	opts.Progress = func(ev Progress) {
+	opts.Progress = func(ev provider.Progress) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if ev.Build {
@@ -567,7 +567,7 @@ func TestBuild_canceled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen atomic.Int64 // when its step was seen to begin
 		report := b.opts.Progress
-		b.opts.Progress = func(ev Progress) {
+		b.opts.Progress = func(ev provider.Progress) {
 			if report(ev); strings.Contains(ev.Status, "RUN sleep") {
 				seen.Store(time.Now().UnixNano())
 				cancel()

@@ -27,6 +27,7 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/internal/seccomp"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // DefaultImage is the image of a sandbox whose spec names none.
@@ -89,7 +90,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Progress is called for the steps of a start that may take long. It is called concurrently and must not block. Nil
 	// disables progress reports.
-	Progress func(Progress)
+	Progress func(provider.Progress)
 
 	speedup engine.Speedup // of timeouts and pauses, for tests
 }
@@ -105,15 +106,6 @@ const (
 	// does not support everything: see docs/promises.md.
 	TransportEngine Transport = "engine"
 )
-
-// Progress is one step of pulling or building an image.
-type Progress struct {
-	Build          bool   // Status is the build step that has begun; Layer, Current and Total are not set
-	Image          string // the image's reference; of a build PROJECT/SERVICE or PROJECT/DOCKERFILE, or a built-in image
-	Layer          string // the layer's short ID; empty for the image as a whole
-	Status         string // "Downloading", "Pull complete" ...
-	Current, Total int64  // bytes; Total is 0 if unknown
-}
 
 // Provider runs sandboxes on one Docker Engine.
 type Provider struct {
@@ -168,7 +160,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opts.Progress == nil {
-		opts.Progress = func(Progress) {}
+		opts.Progress = func(provider.Progress) {}
 	}
 	if opts.DefaultImage == "" {
 		opts.DefaultImage = DefaultImage

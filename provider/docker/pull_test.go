@@ -22,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/docker/composesdk"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/test/tier"
 )
@@ -102,7 +103,7 @@ func TestPull_once(t *testing.T) {
 	t.Parallel()
 	var begun atomic.Int64
 	r := serveImage(t)
-	p := newProvider(t, docker.Options{Progress: func(docker.Progress) { begun.Add(1) }})
+	p := newProvider(t, docker.Options{Progress: func(provider.Progress) { begun.Add(1) }})
 	sandboxes := make([]fumehood.Sandbox, tier.Pick(t, 10, 10, 50))
 	errs := make([]error, len(sandboxes))
 	var wg sync.WaitGroup

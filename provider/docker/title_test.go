@@ -10,6 +10,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/test/filetest"
 )
 
@@ -53,7 +54,7 @@ func TestBuild_contentAlone(t *testing.T) {
 	b := newBuilder(t, Options{})
 	var mu sync.Mutex
 	seen := map[string]bool{}
-	b.opts.Progress = func(ev Progress) {
+	b.opts.Progress = func(ev provider.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[ev.Image] = ev.Build

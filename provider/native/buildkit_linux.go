@@ -176,9 +176,7 @@ func (b *buildKit) build(ctx context.Context, s image.Source, d image.Dockerfile
 		Args: map[string]string{image.ScopeArg: image.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
 		Mask: func(text string) string { return image.Mask(s.HostEnv, text) },
 		Progress: func(step string) {
-			if b.p.opts.Progress != nil {
-				b.p.opts.Progress(Progress{Image: s.Service, Status: step})
-			}
+			b.p.opts.Progress(provider.Progress{Image: s.Service, Status: step})
 		},
 	}
 	maps.Copy(build.Args, s.Build.Args) // one that sets the scope has been allowed

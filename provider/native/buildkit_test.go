@@ -119,7 +119,7 @@ type steps struct {
 	all string
 }
 
-func (s *steps) add(p native.Progress) {
+func (s *steps) add(p provider.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if strings.HasPrefix(p.Status, "[") {

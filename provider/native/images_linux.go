@@ -99,11 +99,3 @@ func (p *Provider) LoadImages(ctx context.Context, file string) ([]provider.Imag
 	}
 	return images, err
 }
-
-// progress returns the image store's reports as this package's.
-func (p *Provider) progress() func(imagestore.Progress) {
-	if p.opts.Progress == nil {
-		return nil
-	}
-	return func(step imagestore.Progress) { p.opts.Progress(Progress(step)) }
-}

@@ -70,9 +70,9 @@ type Options struct {
 	Builder func(ctx context.Context) (Builder, error)
 	// Logger receives warnings and what weakens the isolation. Nil disables logging.
 	Logger *slog.Logger
-	// Progress is called for the steps of fetching an image. It is called concurrently and must not block. Nil disables
+	// Progress is called for the steps of fetching or building an image. It is called concurrently and must not block. Nil disables
 	// progress reports.
-	Progress func(Progress)
+	Progress func(provider.Progress)
 }
 
 // Builder builds images from Dockerfiles.
@@ -80,12 +80,4 @@ type Builder interface {
 	fumehood.Provider
 	provider.Preparer
 	provider.ImageBuilder
-}
-
-// Progress is one step of fetching an image.
-type Progress struct {
-	Image          string // the image's reference
-	Layer          string // the layer's short ID; empty for the image as a whole
-	Status         string // "Downloading", "Unpacking" ...
-	Current, Total int64  // bytes; Total is 0 if unknown
 }

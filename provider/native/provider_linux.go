@@ -112,6 +112,9 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if err != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err, Hint: "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME"}
 	}
+	if opts.Progress == nil {
+		opts.Progress = func(provider.Progress) {}
+	}
 	p := &Provider{opts: opts, log: opts.Logger, stateDir: dir, cacheDir: cache}
 	p.lives, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	if p.log == nil {
@@ -133,7 +136,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		}
 		return file, err
 	})
-	images, stored := "images", imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: p.progress()}
+	images, stored := "images", imagestore.Options{OneOwner: rootless(), Logger: p.log, Progress: opts.Progress}
 	if rootless() {
 		if p.ids, err = subordinateIDs(); err != nil {
 			p.log.Debug("root is the only user of sandboxes", "reason", err)

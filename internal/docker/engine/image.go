@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Image describes an image of the Engine, as the Engine reports it.
@@ -55,16 +56,9 @@ func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
 	return img, true, nil
 }
 
-// PullProgress reports a step of a pull. Current and Total are in bytes of the layer ID. Total is 0 if the registry
-// does not report it.
-type PullProgress struct {
-	Image, ID, Status string
-	Current, Total    int64
-}
-
 // Pull pulls an image. auth is the value of X-Registry-Auth; empty for none. platform is such as "linux/arm64"; empty
 // means the daemon's. report receives the progress.
-func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report func(PullProgress)) error {
+func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report func(provider.Progress)) error {
 	opts := client.ImagePullOptions{RegistryAuth: auth}
 	if platform != "" {
 		p, err := platforms.Parse(platform)
@@ -85,7 +79,7 @@ func (c *Client) Pull(ctx context.Context, ref, platform, auth string, report fu
 		if err != nil {
 			return c.pullFailure(ctx, ref, err)
 		}
-		p := PullProgress{Image: ref, ID: m.ID, Status: m.Status}
+		p := provider.Progress{Image: ref, Layer: m.ID, Status: m.Status}
 		if m.Progress != nil {
 			p.Current, p.Total = m.Progress.Current, m.Progress.Total
 		}

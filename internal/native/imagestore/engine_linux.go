@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // engineTimeout is how long the Engine may take to describe an image.
@@ -121,7 +122,7 @@ func (s *Store) export(ctx context.Context, r reference, id string) (*contents, 
 	if err != nil {
 		return nil, err
 	}
-	report, b := s.reporter(Progress{Image: r.text, Status: "Exporting"}), newBudget(s.limits)
+	report, b := s.reporter(provider.Progress{Image: r.text, Status: "Exporting"}), newBudget(s.limits)
 	stream := &meter{ctx: ctx, r: resp.Body, seen: func(n int) error { return errors.Join(report(n), b.stream(n)) }}
 	if _, err := io.Copy(f, stream); err != nil {
 		return nil, errors.Join(fmt.Errorf("read image from the Docker Engine: %w", err), f.Close())

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // layer makes the store have a layer of an image that is recorded and open.
@@ -55,7 +56,7 @@ func (s *Store) unpack(ctx context.Context, r reference, diff v1.Hash, from blob
 	if err != nil {
 		return errors.Join(err, s.removeAll(ctx, dir))
 	}
-	s.opts.Progress(Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})
+	s.opts.Progress(provider.Progress{Image: r.text, Layer: short(diff), Status: "Unpacked"})
 	return nil
 }
 
@@ -66,7 +67,7 @@ func (s *Store) unpackInto(ctx context.Context, r reference, diff v1.Hash, from 
 		return err
 	}
 	defer source.Close()
-	step := Progress{Image: r.text, Layer: short(diff), Status: "Unpacking", Total: from.size}
+	step := provider.Progress{Image: r.text, Layer: short(diff), Status: "Unpacking", Total: from.size}
 	if file, ok := source.(member); ok {
 		step.Total = file.Size()
 	}
@@ -128,7 +129,7 @@ func (m *meter) Read(p []byte) (int, error) {
 const reportEach = 1 << 20
 
 // reporter returns a function that counts bytes of a step and reports them. It returns nil.
-func (s *Store) reporter(step Progress) func(n int) error {
+func (s *Store) reporter(step provider.Progress) func(n int) error {
 	reported := int64(-reportEach)
 	return func(n int) error {
 		step.Current += int64(n)

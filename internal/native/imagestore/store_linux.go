@@ -31,6 +31,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Options configure a Store. The zero value works.
@@ -42,17 +43,9 @@ type Options struct {
 	Owners Owners
 	// Logger receives warnings. Nil disables logging.
 	Logger *slog.Logger
-	// Progress is called for the steps of Get that may take long. It is called concurrently and must not block. Nil
+	// Progress is called for the steps of Get that may take long: "Exporting" an image, "Unpacking" and "Unpacked" a layer. It is called concurrently and must not block. Nil
 	// disables progress reports.
-	Progress func(Progress)
-}
-
-// Progress is one step of getting an image.
-type Progress struct {
-	Image          string // the reference as given to Get
-	Layer          string // the short digest of the unpacked layer; empty for the image as a whole
-	Status         string // "Exporting", "Unpacking", "Unpacked"
-	Current, Total int64  // bytes as the source has them, usually compressed; Total is 0 if unknown
+	Progress func(provider.Progress)
 }
 
 // Store is a folder of unpacked images. It may be used concurrently.
@@ -111,7 +104,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opts.Progress == nil {
-		opts.Progress = func(Progress) {}
+		opts.Progress = func(provider.Progress) {}
 	}
 	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries, patience: patience, silence: engineSilence, shared: map[string]*sharedLock{}}, nil
 }
