@@ -8,13 +8,13 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// MissingImage describes an image that some services need, for Missing.
-func MissingImage(ref string, services []string) string {
+// missingImage describes an image that some services need, for missingError.
+func missingImage(ref string, services []string) string {
 	return ref + " (" + strings.Join(slices.Compact(slices.Sorted(slices.Values(services))), ", ") + ")"
 }
 
-// Missing returns the error for images that are missing and may not be fetched or built; nil if there are none.
-func Missing(images []string, hint string) error {
+// missingError returns the error for images that are missing and may not be fetched or built; nil if there are none.
+func missingError(images []string, hint string) error {
 	if len(images) == 0 {
 		return nil
 	}

@@ -74,3 +74,31 @@ func (b *Build) SecretIDs() []string {
 	slices.Sort(ids)
 	return ids
 }
+
+// names returns the project's names for the built image of s, as Tag does.
+func (s Source) names() (names []string, err error) {
+	for _, name := range append([]string{s.Image}, s.Build.Tags...) {
+		if name == "" {
+			continue
+		}
+		tag, err := Tag(name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, tag) {
+			names = append(names, tag)
+		}
+	}
+	return names, nil
+}
+
+// IsBuilt reports whether the image of s is one that the project of these sources builds, or a built-in one.
+func (s Source) IsBuilt(sources []Source) bool {
+	return s.Build != nil || strings.HasPrefix(Familiar(s.Image), BuiltinPrefix) || slices.ContainsFunc(sources, func(other Source) bool {
+		if other.Build == nil {
+			return false
+		}
+		names, _ := other.names() // the build reports the error
+		return slices.Contains(names, Familiar(s.Image))
+	})
+}

@@ -16,6 +16,8 @@ type Source struct {
 	// Age, with PullAlways, is the maximum age of a local image that is not pulled again. 0 means always pull.
 	Age   time.Duration
 	Build *Build // nil for an image that is not built
+	// Builtin gives the built image also the name Image in the store.
+	Builtin bool
 	// AllowUnsafe allows Dockerfiles that image.Dockerfile.Check rejects. The user has allowed it.
 	AllowUnsafe bool
 	// HostEnv names variables of this process whose values must not appear in messages.
@@ -23,6 +25,9 @@ type Source struct {
 	// Exclude lists files that the build does not get, as in fumehood.PrepareOptions.
 	Exclude []string
 }
+
+// BuiltinPrefix is the beginning of the names of built-in images.
+const BuiltinPrefix = "fumehood-builtin/"
 
 // Pull policies.
 const (

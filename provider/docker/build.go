@@ -27,7 +27,7 @@ func (p *Provider) FindImage(ctx context.Context, ref string) (provider.Image, b
 
 // PullImage returns a description of an image. It pulls the image first if the daemon does not have it.
 func (p *Provider) PullImage(ctx context.Context, ref string) (provider.Image, error) {
-	image, err := p.ensureImage(ctx, ref)
+	image, err := p.images.Get(ctx, ref)
 	if err != nil {
 		return provider.Image{}, box.Within(ctx, "find image "+ref, err)
 	}
@@ -63,7 +63,7 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	}
 	of := builtOf{b.Mark.Environment, b.Mark.Inputs, b.Mark.Base, make([]string, len(b.Tags))}
 	for i, tag := range b.Tags {
-		if of.Tags[i], err = engine.Tag(tag); err != nil {
+		if of.Tags[i], err = image.Tag(tag); err != nil {
 			return "", err
 		}
 		if err := p.mayName(ctx, of.Tags[i], b.Mark.Environment); err != nil {
@@ -82,7 +82,7 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	}
 	args := b.Args
 	if buildKit {
-		args = scopedArgs(args, b.CacheScope)
+		args = image.ScopedArgs(args, b.CacheScope)
 	}
 	text := ""
 	if b.Dockerfile == "" {
@@ -178,7 +178,7 @@ func (p *Provider) RemoveImage(ctx context.Context, image provider.Image) error 
 	return nil
 }
 
-func describe(i engine.Image) provider.Image {
+func describe(i image.Image) provider.Image {
 	image := provider.Image{ID: i.ID, Tags: i.Tags, User: i.User, OnBuild: i.OnBuild, Created: i.Created, Size: i.Size}
 	if isBuilt(i.Labels) {
 		of := markOf(i.Labels)

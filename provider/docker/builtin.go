@@ -19,7 +19,7 @@ import (
 var builtins embed.FS
 
 const (
-	builtinPrefix = "fumehood-builtin/"
+	builtinPrefix = image.BuiltinPrefix
 	builtinFiles  = ".Dockerfile"
 )
 
@@ -55,7 +55,7 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 		if b.Image, _, err = p.FindImage(ctx, b.Name); err != nil {
 			return nil, err
 		}
-		built, err := p.prepare(ctx, []image.Source{source}, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
+		built, err := p.images.Prepare(ctx, []image.Source{source}, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 		if err != nil && !errors.Is(err, fumehood.ErrConfig) {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (p *Provider) BuiltinImages(ctx context.Context) ([]BuiltinImage, error) {
 // builtin returns the build of a built-in image. ok is false for the name of another image. An unknown name below
 // builtinPrefix is an ErrConfig: no registry has such an image.
 func (p *Provider) builtin(ref string) (s image.Source, ok bool, err error) {
-	name, ok := strings.CutPrefix(familiar(ref), builtinPrefix)
+	name, ok := strings.CutPrefix(image.Familiar(ref), builtinPrefix)
 	if !ok {
 		return image.Source{}, false, nil
 	}
@@ -85,7 +85,7 @@ func (p *Provider) builtin(ref string) (s image.Source, ok bool, err error) {
 		base = DefaultImage
 	}
 	return image.Source{
-		Service: builtinPrefix + name, Image: builtinPrefix + name, Pull: image.PullMissing,
+		Service: builtinPrefix + name, Image: builtinPrefix + name, Pull: image.PullMissing, Builtin: true,
 		Build: &image.Build{Inline: string(text), Args: map[string]string{"BASE": base}},
 	}, true, nil
 }

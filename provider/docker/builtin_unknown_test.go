@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
 // An unknown name of a built-in image is an error before any request: the provider here has no daemon.
 func TestBuiltin_unknown(t *testing.T) {
-	p := &Provider{opts: Options{DefaultImage: "base:1"}}
+	p := withoutDaemon(nil)
 	check := func(name string, err error) {
 		t.Helper()
 		if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "no built-in image ") || !strings.Contains(err.Error(), "(there is fumehood-builtin/agent)") {
@@ -22,7 +21,7 @@ func TestBuiltin_unknown(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{"fumehood-builtin/nope", "docker.io/fumehood-builtin/nope", "fumehood-builtin/agent:v2", "fumehood-builtin/agent@sha256:" + strings.Repeat("0", 64), "fumehood-builtin/"} {
-		_, err := p.ensureImage(t.Context(), ref)
+		_, err := p.images.Get(t.Context(), ref)
 		check("image "+ref, err)
 		_, err = p.PullImage(t.Context(), ref)
 		check("pull "+ref, err)
@@ -32,7 +31,7 @@ func TestBuiltin_unknown(t *testing.T) {
 			"COPY":      {Service: "a", Build: &image.Build{Inline: "FROM x\nCOPY --from=" + ref + " / /"}},
 			"an ARG":    {Service: "a", Build: &image.Build{Inline: "ARG BASE\nFROM $BASE", Args: map[string]string{"BASE": ref}}},
 		} {
-			_, err := p.planImages(engine.Server{}, []image.Source{s})
+			_, err := p.images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 			check(name+" "+ref, err)
 			var e *fumehood.Error
 			if errors.As(err, &e) && e.Service != "a" {

@@ -12,6 +12,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/composesdk"
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -136,8 +137,8 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 // Prepare loads the spec's Compose project, if it has one, and makes sure that the daemon has all images.
 func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 	if sb.Spec.Compose == nil {
-		image, err := sb.image(ctx)
-		sb.ids, sb.arch = map[string]string{compose.DefaultService: image.ID}, image.Arch
+		i, err := sb.image(ctx)
+		sb.ids, sb.arch = map[string]string{compose.DefaultService: i.ID}, i.Arch
 		return err
 	}
 	if sb.loaded, err = compose.Load(ctx, sb.Spec.Name, *sb.Spec.Compose); err != nil {
@@ -163,15 +164,15 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 	for service, refs := range sb.loaded.Mounted() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {
-				return inService(err, service)
+				return image.InService(err, service)
 			}
 		}
 	}
-	var images map[string]prepared
+	var images map[string]image.Image
 	if sb.Spec.Images != nil {
 		images, err = sb.p.findPrepared(ctx, sources, sb.Spec.Images)
 	} else {
-		images, err = sb.p.prepare(ctx, sources, sb.Spec.Compose, sb.preparing)
+		images, err = sb.p.images.Prepare(ctx, sources, sb.Spec.Compose, sb.preparing)
 	}
 	if err != nil {
 		return err
@@ -179,17 +180,17 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 	sb.images, sb.ids = map[string]compose.Image{}, map[string]string{}
 	first := ""
 	for _, name := range slices.Sorted(maps.Keys(images)) {
-		image := images[name]
-		sb.images[name] = compose.Image{Ref: image.Ref, Entrypoint: image.Entrypoint, Command: image.Command}
-		sb.ids[name] = image.ID
+		i := images[name]
+		sb.images[name] = compose.Image{Ref: i.Ref, Entrypoint: i.Entrypoint, Command: i.Command}
+		sb.ids[name] = i.ID
 		switch {
-		case image.Arch == "": // the image does not declare one
+		case i.Arch == "": // the image does not declare one
 		case sb.arch == "":
-			first, sb.arch = name, image.Arch
-		case sb.arch != image.Arch:
+			first, sb.arch = name, i.Arch
+		case sb.arch != i.Arch:
 			return &fumehood.Error{
-				Op: "use image " + image.Ref, Service: name, Class: fumehood.ErrUnsupported,
-				Err:  fmt.Errorf("image is for %s, but that of service %s is for %s", image.Arch, first, sb.arch),
+				Op: "use image " + i.Ref, Service: name, Class: fumehood.ErrUnsupported,
+				Err:  fmt.Errorf("image is for %s, but that of service %s is for %s", i.Arch, first, sb.arch),
 				Hint: "use images for one architecture in all services of a project",
 			}
 		}
@@ -198,9 +199,9 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 }
 
 // image returns the image of a sandbox without a Compose project.
-func (sb *sandbox) image(ctx context.Context) (engine.Image, error) {
+func (sb *sandbox) image(ctx context.Context) (image.Image, error) {
 	if sb.Spec.Images == nil {
-		return sb.p.ensureImage(ctx, sb.Spec.Image)
+		return sb.p.images.Get(ctx, sb.Spec.Image)
 	}
 	return sb.p.findID(ctx, compose.DefaultService, sb.Spec.Images[compose.DefaultService])
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/guest/guestbin"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -43,7 +44,7 @@ func (p *Provider) ensureGuest(ctx context.Context, arch string) (*guestVolumeOf
 	if known != nil {
 		return known, nil
 	}
-	volume, err := shared(ctx, &p.guests, arch, func(ctx context.Context) (*guestVolumeOf, error) { return p.findOrMakeGuest(ctx, arch) })
+	volume, err := image.Share(ctx, &p.guests, arch, func(ctx context.Context) (*guestVolumeOf, error) { return p.findOrMakeGuest(ctx, arch) })
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func (p *Provider) checkGuest(ctx context.Context, volume *guestVolumeOf, contai
 	if checked {
 		return nil
 	}
-	_, err := shared(ctx, &p.guests, "check "+volume.name+path, func(ctx context.Context) (struct{}, error) {
+	_, err := image.Share(ctx, &p.guests, "check "+volume.name+path, func(ctx context.Context) (struct{}, error) {
 		same, err := p.engine.HasFile(ctx, container, path, guestbin.MaxProgram, volume.guest.SHA256)
 		if err == nil && !same {
 			err = errNotGuest

@@ -3,53 +3,146 @@ package docker
 import (
 	"context"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/image"
-	"github.com/fumehood/fumehood/provider"
 )
 
-// ensureImage makes sure that the daemon has the image. If the daemon already has it, no request is sent to a registry.
-// Concurrent starts of sandboxes with the same missing image cause one pull. A built-in image is built if it is missing
-// or out of date.
-func (p *Provider) ensureImage(ctx context.Context, ref string) (engine.Image, error) {
-	source, is, err := p.builtin(ref)
-	if err != nil {
-		return engine.Image{}, err
-	}
-	if is {
-		built, err := p.prepare(ctx, []image.Source{source}, &fumehood.Compose{}, provider.PrepareOptions{})
-		return built[source.Service].Image, err
-	}
-	return p.pull(ctx, ref, "", false)
+// engineImages is the Engine as a store and builder of images.
+type engineImages struct{ p *Provider }
+
+// Arch returns the architecture of the daemon's machine.
+func (e engineImages) Arch(ctx context.Context) (string, error) {
+	server, err := e.p.engine.Server(ctx)
+	return server.Arch, err
 }
 
-// pull fetches an image, once for all concurrent callers. It retries if a registry is busy or broken. platform has the
-// form "linux/arm64"; empty means the daemon's platform. If always is set, pull asks the registry even if the daemon
-// has the image by now.
-func (p *Provider) pull(ctx context.Context, ref, platform string, always bool) (engine.Image, error) {
-	return shared(ctx, &p.pulls, fmt.Sprintf("%s %s %t", ref, platform, always), func(ctx context.Context) (engine.Image, error) {
-		img, found, err := p.engine.Image(ctx, ref)
-		if err != nil || found && !always && isFor(img, platform) {
-			return img, err
+// Find looks up an image of the daemon.
+func (e engineImages) Find(ctx context.Context, ref string) (image.Image, bool, error) {
+	return e.p.engine.Image(ctx, ref)
+}
+
+// Fetch has the daemon pull an image with the user's credentials.
+func (e engineImages) Fetch(ctx context.Context, ref, platform string) error {
+	auth, err := e.p.compose.Auth(ref)
+	if err != nil {
+		return err
+	}
+	return e.p.engine.Pull(ctx, ref, platform, auth, e.p.opts.Progress)
+}
+
+// Accepts chooses the builder as builderFor does.
+func (e engineImages) Accepts(ctx context.Context, s image.Source, d image.Dockerfile) (buildKit bool, err error) {
+	server, err := e.p.engine.Server(ctx)
+	if err != nil {
+		return false, err
+	}
+	return builderFor(d, len(s.Build.Secrets) > 0, server, e.p.opts.ClassicBuilder)
+}
+
+// heredocEngine is the first Engine version whose BuildKit supports heredocs.
+const heredocEngine = "23.0"
+
+// builderFor chooses the builder: BuildKit if the Engine has it. It returns an ErrUnsupported if the Dockerfile needs
+// BuildKit and the Engine does not have it, or needs a newer one.
+func builderFor(d image.Dockerfile, secrets bool, server engine.Server, classic bool) (buildKit bool, err error) {
+	fail := func(hint, format string, a ...any) (bool, error) {
+		return false, &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf(format, a...), Hint: hint}
+	}
+	if server.BuildKit && !classic {
+		if d.Heredoc > 0 && d.Syntax == "" && engine.VersionLess(server.Version, heredocEngine) {
+			return fail("begin the Dockerfile with the line `# syntax=docker/dockerfile:1`, or upgrade the Engine to "+heredocEngine,
+				"line %d of the Dockerfile is a heredoc, which the BuildKit of Engine %s does not support", d.Heredoc, server.Version)
 		}
-		auth, err := p.compose.Auth(ref)
-		if err != nil {
-			return engine.Image{}, err
+		return true, nil
+	}
+	needs := d.Needs
+	if d.Syntax != "" && !strings.HasPrefix(d.Syntax, "docker/dockerfile:") {
+		needs = append(needs, "the syntax "+d.Syntax)
+	}
+	if secrets {
+		needs = append(needs, "secrets")
+	}
+	if needs == nil {
+		return false, nil
+	}
+	hint := "use a Docker Engine, which has BuildKit"
+	if classic {
+		hint = "allow BuildKit: do not set DOCKER_BUILDKIT=0"
+	}
+	return fail(hint, "the build needs BuildKit, which is not available: %s", strings.Join(needs, "; "))
+}
+
+// FindBuilt looks up the image of an order. An image that lacks one of its names is tagged with it.
+func (e engineImages) FindBuilt(ctx context.Context, o image.Order) (image.Image, bool, error) {
+	found, ok, err := e.p.engine.Image(ctx, o.Tags[0])
+	if err != nil || !ok || markOf(found.Labels).Inputs != o.Inputs {
+		return image.Image{}, false, err
+	}
+	for _, name := range o.Tags {
+		if !slices.Contains(found.Tags, name) {
+			if err := e.p.engine.Tag(ctx, found.ID, name); err != nil {
+				return image.Image{}, false, err
+			}
 		}
-		err = image.Limited(ctx, "pull", 0, func(ctx context.Context) error {
-			return p.patiently(ctx, func() error {
-				return p.engine.Pull(ctx, ref, platform, auth, p.opts.Progress)
-			})
-		})
-		if err != nil {
-			return engine.Image{}, err
-		}
-		img, found, err = p.engine.Image(ctx, ref)
-		if err == nil && !found {
-			err = &fumehood.Error{Op: "pull image " + ref, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("image missing after a successful pull")}
-		}
-		return img, err
+	}
+	return found, true, nil
+}
+
+// Build has the Engine build the image of an order.
+func (e engineImages) Build(ctx context.Context, o image.Order, tree *image.Tree) error {
+	from := o.Source.Build
+	build := engine.Build{
+		Tags: o.Tags, Dockerfile: o.Path, Args: o.Args, Network: from.Network, Target: from.Target,
+		Platform: o.Source.Platform, NoCache: from.NoCache, CacheFrom: from.CacheFrom, ExtraHosts: from.ExtraHosts, ShmSize: from.ShmSize, Ulimits: from.Ulimits,
+		Labels:   builtOf{Inputs: o.Inputs, Base: o.Inputs, Tags: o.Tags}.labels(from.Labels),
+		BuildKit: o.BuildKit, Secrets: o.Secrets, Mask: o.Mask,
+	}
+	if o.Apart {
+		build.Text = o.Text
+	}
+	return image.Send(ctx, "", "", []*image.Tree{tree}, func(content io.Reader) error {
+		build.Context = content
+		_, err := e.p.engine.Build(ctx, build, o.Report)
+		return err
 	})
+}
+
+// findPrepared returns the images of a project's services that were prepared before. ids has their IDs by service.
+func (p *Provider) findPrepared(ctx context.Context, sources []image.Source, ids map[string]string) (map[string]image.Image, error) {
+	server, err := p.engine.Server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]image.Image{}
+	for _, s := range sources {
+		found, err := p.findID(ctx, s.Service, ids[s.Service])
+		if err == nil {
+			err = s.CheckArch(found, server.Arch)
+		}
+		if err != nil {
+			return nil, err
+		}
+		images[s.Service] = found
+	}
+	return images, nil
+}
+
+// findID returns the image of a service that was prepared before.
+func (p *Provider) findID(ctx context.Context, service, id string) (image.Image, error) {
+	fail := func(class error, hint, format string, a ...any) (image.Image, error) {
+		return image.Image{}, &fumehood.Error{Op: "find image", Service: service, Class: class, Err: fmt.Errorf(format, a...), Hint: hint}
+	}
+	if id == "" {
+		return fail(fumehood.ErrConfig, "do not change the project while its sandboxes start", "no image was prepared for this service")
+	}
+	found, ok, err := p.engine.Image(ctx, id)
+	if err == nil && !ok {
+		return fail(fumehood.ErrInfrastructure, "do not remove images while sandboxes start from them", "prepared image %s no longer exists", id)
+	}
+	return found, err
 }

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"github.com/fumehood/fumehood/internal/image"
 
 	"github.com/fumehood/fumehood/internal/docker/engine"
 )
@@ -13,7 +14,7 @@ func (p *Provider) info(ctx context.Context) (engine.Info, error) {
 	if known := p.infoKnown(); known != nil {
 		return *known, nil
 	}
-	return shared(ctx, &p.infos, "", func(ctx context.Context) (engine.Info, error) {
+	return image.Share(ctx, &p.infos, "", func(ctx context.Context) (engine.Info, error) {
 		info, err := p.engine.Info(ctx)
 		if err == nil {
 			p.mu.Lock()

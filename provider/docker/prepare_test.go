@@ -110,9 +110,9 @@ func (b *builder) source(service string, build image.Build) image.Source {
 }
 
 // built prepares one service and returns its image.
-func (b *builder) built(t *testing.T, s image.Source) prepared {
+func (b *builder) built(t *testing.T, s image.Source) image.Image {
 	t.Helper()
-	images, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
+	images, err := b.images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +153,11 @@ func TestBuild_contextArgsStage(t *testing.T) {
 			Context: filepath.Join(dir, "app"), Dockerfile: filepath.Join(dir, "other", "Dockerfile"), Target: "first",
 			Args: map[string]string{"BASE": testBase, "WORD": "a $b \"c\""}, ExtraHosts: []string{"fumehood-peer:10.1.2.3"},
 		})
-		image := b.built(t, s)
-		if !strings.HasPrefix(image.Ref, builtPrefix) || image.Arch != archOf(t, b.Provider) {
-			t.Errorf("got %+v", image)
+		made := b.built(t, s)
+		if !strings.HasPrefix(made.Ref, image.BuiltPrefix) || made.Arch != archOf(t, b.Provider) {
+			t.Errorf("got %+v", made)
 		}
-		if got := b.reads(t, image.Ref, "/found"); got != "data\na $b \"c\"\n1\n" {
+		if got := b.reads(t, made.Ref, "/found"); got != "data\na $b \"c\"\n1\n" {
 			t.Errorf("the image has %q", got)
 		}
 	})
@@ -192,7 +192,7 @@ func TestBuild_ignored(t *testing.T) {
 			}
 			base := b.source("base", image.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\n"})
 			base.Image = name + ":latest"
-			images, err := b.prepare(t.Context(), []image.Source{b.source("app", build), base}, &fumehood.Compose{}, provider.PrepareOptions{})
+			images, err := b.images.Prepare(t.Context(), []image.Source{b.source("app", build), base}, &fumehood.Compose{}, provider.PrepareOptions{})
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 				continue
@@ -232,7 +232,7 @@ func TestBuild_names(t *testing.T) {
 		base.Image = taken
 		top := b.source("top", image.Build{Context: filepath.Join(dir, "top")})
 		user := image.Source{Service: "user", Image: taken, Pull: image.PullMissing}
-		images, err := b.prepare(t.Context(), []image.Source{base, top, user}, &fumehood.Compose{}, provider.PrepareOptions{})
+		images, err := b.images.Prepare(t.Context(), []image.Source{base, top, user}, &fumehood.Compose{}, provider.PrepareOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +300,7 @@ func TestBuild_shared(t *testing.T) {
 			if i%2 == 1 {
 				b = two
 			}
-			images, err := b.prepare(t.Context(), []image.Source{b.source("web", image.Build{Context: dir})}, &fumehood.Compose{}, provider.PrepareOptions{})
+			images, err := b.images.Prepare(t.Context(), []image.Source{b.source("web", image.Build{Context: dir})}, &fumehood.Compose{}, provider.PrepareOptions{})
 			refs[i], errs[i] = images["web"].Ref, err
 		})
 	}
@@ -327,7 +327,7 @@ func TestBuild_onOtherService(t *testing.T) {
 		base := b.source("base", image.Build{Context: filepath.Join(dir, "base")})
 		base.Image = name + ":latest"
 		sources := []image.Source{app, base, {Service: "third", Image: name, Pull: image.PullMissing}}
-		images, err := b.prepare(t.Context(), sources, &fumehood.Compose{}, provider.PrepareOptions{})
+		images, err := b.images.Prepare(t.Context(), sources, &fumehood.Compose{}, provider.PrepareOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +335,7 @@ func TestBuild_onOtherService(t *testing.T) {
 			t.Errorf("got %+v", images)
 		}
 		app.Image, base.Build.Inline = "app", "FROM app"
-		if _, err := b.prepare(t.Context(), []image.Source{app, base}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
+		if _, err := b.images.Prepare(t.Context(), []image.Source{app, base}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "cyclic image dependency") {
 			t.Errorf("a circle: got %v", err)
 		}
 	})
@@ -353,7 +353,7 @@ func TestBuild_secrets(t *testing.T) {
 	if got := b.reads(t, made.Ref, "/counts"); !strings.Contains(got, "9 /run/secrets/file") || !strings.Contains(got, "7 /run/secrets/text") {
 		t.Errorf("got %q", got)
 	}
-	if _, err := newBuilder(t, Options{ClassicBuilder: true}).prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
+	if _, err := newBuilder(t, Options{ClassicBuilder: true}).images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{}); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "line 2: RUN --mount") {
 		t.Errorf("without BuildKit: got %v", err)
 	}
 }
@@ -393,7 +393,7 @@ func TestBuild_stepFails(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", image.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN echo out of 500 MB; exit 3\n"})
-		_, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
+		_, err := b.images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 		if !errors.Is(err, fumehood.ErrConfig) {
 			t.Fatalf("got %v", err)
 		}
@@ -416,7 +416,7 @@ func TestPrepare_prebuiltMissing(t *testing.T) {
 		b.source("web", image.Build{Context: dir}),
 		b.source("far", image.Build{Context: dir, Dockerfile: "far.Dockerfile"}),
 	}
-	_, err := b.prepare(t.Context(), sources, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
+	_, err := b.images.Prepare(t.Context(), sources, &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) {
 		t.Fatalf("got %v", err)
 	}
@@ -429,7 +429,7 @@ func TestPrepare_prebuiltMissing(t *testing.T) {
 		t.Errorf("got %v, and %d steps", err, b.ran(""))
 	}
 	web := b.built(t, sources[3])
-	images, err := b.prepare(t.Context(), sources[2:4], &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
+	images, err := b.images.Prepare(t.Context(), sources[2:4], &fumehood.Compose{Prebuilt: true}, provider.PrepareOptions{})
 	if err != nil || images["web"].ID != web.ID {
 		t.Errorf("existing image: %+v, %v", images, err)
 	}
@@ -440,7 +440,7 @@ func TestPull_policies(t *testing.T) {
 	b := newBuilder(t, Options{})
 	r := serveBusy(t, b, 0, http.StatusOK)
 	local := []image.Source{{Service: "one", Image: r.ref, Pull: image.PullNever}, {Service: "two", Image: "fumehood-test/none:1", Pull: image.PullNever}}
-	_, err := b.prepare(t.Context(), local, &fumehood.Compose{}, provider.PrepareOptions{})
+	_, err := b.images.Prepare(t.Context(), local, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), r.ref+" (one)") || !strings.Contains(err.Error(), "none:1 (two)") {
 		t.Errorf("got %v", err)
 	}
@@ -536,15 +536,15 @@ func TestPull_registryBusy(t *testing.T) {
 func TestPull_registryStaysBusy(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t, Options{})
-	b.busyWaits = []time.Duration{time.Millisecond, time.Millisecond}
+	b.images.Waits = []time.Duration{time.Millisecond, time.Millisecond}
 	r := serveBusy(t, b, 1000, http.StatusTooManyRequests)
 	s := image.Source{Service: "web", Image: r.ref, Pull: image.PullMissing}
-	_, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
+	_, err := b.images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "web") {
 		t.Errorf("got %v", err)
 	}
-	b.busyWaits = []time.Duration{time.Hour}
-	_, err = b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{PullTimeout: time.Second}, provider.PrepareOptions{})
+	b.images.Waits = []time.Duration{time.Hour}
+	_, err = b.images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{PullTimeout: time.Second}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 1s") || !strings.Contains(err.Error(), "web") {
 		t.Errorf("beyond its limit: got %v", err)
 	}
@@ -554,7 +554,7 @@ func TestBuild_timeout(t *testing.T) {
 	t.Parallel()
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		s := b.source("web", image.Build{Context: t.TempDir(), Inline: "FROM " + testBase + "\nRUN sleep 60\n"})
-		_, err := b.prepare(t.Context(), []image.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second}, provider.PrepareOptions{})
+		_, err := b.images.Prepare(t.Context(), []image.Source{s}, &fumehood.Compose{BuildTimeout: 2 * time.Second}, provider.PrepareOptions{})
 		if !errors.Is(err, fumehood.ErrLimit) || !strings.Contains(err.Error(), "limit of 2s") || !strings.Contains(err.Error(), "web") {
 			t.Errorf("got %v", err)
 		}
@@ -566,8 +566,8 @@ func TestBuild_canceled(t *testing.T) {
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen atomic.Int64 // when its step was seen to begin
-		report := b.opts.Progress
-		b.opts.Progress = func(ev provider.Progress) {
+		report := b.images.Progress
+		b.images.Progress = func(ev provider.Progress) {
 			if report(ev); strings.Contains(ev.Status, "RUN sleep") {
 				seen.Store(time.Now().UnixNano())
 				cancel()
@@ -635,103 +635,12 @@ func TestPrepare_platform(t *testing.T) {
 		t.Fatalf("got an image for %s", made.Arch)
 	}
 	plain := image.Source{Service: "db", Image: made.Ref, Pull: image.PullNever}
-	_, err := b.prepare(t.Context(), []image.Source{plain}, &fumehood.Compose{}, provider.PrepareOptions{})
+	_, err := b.images.Prepare(t.Context(), []image.Source{plain}, &fumehood.Compose{}, provider.PrepareOptions{})
 	if !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "db") || !strings.Contains(err.Error(), "linux/"+other) {
 		t.Errorf("got %v", err)
 	}
 	plain.Platform = s.Platform
 	b.built(t, plain)
-}
-
-func TestImageBuild_inputs(t *testing.T) {
-	of := func(change func(*imageBuild)) string {
-		b := &imageBuild{dockerfile: image.Dockerfile{Text: "FROM a"}, source: image.Source{Build: &image.Build{Args: map[string]string{"A": "1"}}}}
-		if change != nil {
-			change(b)
-		}
-		return b.inputs(map[string]string{"a": "sha256:1"}, "context")
-	}
-	plain := of(nil)
-	for name, same := range map[string]string{
-		"its folder":           of(func(b *imageBuild) { b.source.Build.Context = "/elsewhere" }),
-		"its service":          of(func(b *imageBuild) { b.source.Service = "x" }),
-		"a secret's value":     of(func(b *imageBuild) { b.source.Build.NoCache = true }),
-		"the image's name":     of(func(b *imageBuild) { b.source.Image = "x"; b.names = []string{"x"} }),
-		"where steps are kept": of(func(b *imageBuild) { b.source.Build.CacheFrom = []string{"x"} }),
-	} {
-		if same != plain {
-			t.Errorf("%s changes the hash", name)
-		}
-	}
-	seen := map[string]string{plain: "nothing"}
-	for name, change := range map[string]func(*imageBuild){
-		"the Dockerfile": func(b *imageBuild) { b.dockerfile.Text = "FROM a\nRUN x" },
-		"an argument":    func(b *imageBuild) { b.source.Build.Args = maps.Clone(map[string]string{"A": "2"}) },
-		"the stage":      func(b *imageBuild) { b.source.Build.Target = "x" },
-		"the network":    func(b *imageBuild) { b.source.Build.Network = "none" },
-		"the platform":   func(b *imageBuild) { b.source.Platform = "linux/arm64" },
-		"a label":        func(b *imageBuild) { b.source.Build.Labels = map[string]string{"x": "1"} },
-		"a host":         func(b *imageBuild) { b.source.Build.ExtraHosts = []string{"x:1"} },
-		"a secret":       func(b *imageBuild) { b.source.Build.Secrets = []image.Secret{{ID: "x"}} },
-		"a limit":        func(b *imageBuild) { b.source.Build.Ulimits = []image.Ulimit{{Name: "nofile"}} },
-		"shared memory":  func(b *imageBuild) { b.source.Build.ShmSize = 1 },
-	} {
-		hash := of(change)
-		if before, ok := seen[hash]; ok {
-			t.Errorf("%s has the same hash as %s", name, before)
-		}
-		seen[hash] = name
-	}
-}
-
-// TestProvider_planImages plans projects whose images are built on one another. It does not contact a daemon.
-func TestProvider_planImages(t *testing.T) {
-	p := &Provider{opts: Options{DefaultImage: "base:1"}}
-	source := func(service, ref, dockerfile string) image.Source {
-		s := image.Source{Service: service, Image: ref, Pull: image.PullMissing}
-		if dockerfile != "" {
-			s.Build = &image.Build{Inline: dockerfile}
-		}
-		return s
-	}
-	for name, c := range map[string]struct {
-		sources []image.Source
-		builds  string // the services, in order
-		pulls   string
-		says    string
-	}{
-		"a chain":            {[]image.Source{source("c", "c", "FROM b"), source("a", "a", "FROM x"), source("b", "b", "FROM a\nCOPY --from=y / /")}, "a b c", "x y", ""},
-		"two of one image":   {[]image.Source{source("a", "x", ""), source("b", "x", "")}, "", "x", ""},
-		"another's image":    {[]image.Source{source("a", "b:latest", ""), source("b", "b", "FROM x")}, "b", "x", ""},
-		"its own name":       {[]image.Source{source("a", "x", "FROM x"), source("b", "b", "FROM x")}, "a b", "x", ""},
-		"one that is ours":   {[]image.Source{source("a", "", "FROM fumehood-builtin/agent")}, "fumehood-builtin/agent a", "base:1", ""},
-		"a circle":           {[]image.Source{source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
-		"a circle of others": {[]image.Source{source("z", "a", ""), source("a", "a", "FROM b"), source("b", "b", "FROM a")}, "", "", "cyclic image dependency"},
-	} {
-		plan, err := p.planImages(engine.Server{}, c.sources)
-		if err != nil {
-			if c.says == "" || !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s: got %v", name, err)
-			}
-			continue
-		}
-		var builds, pulls []string
-		for _, n := range plan.builds {
-			builds = append(builds, n.build.source.Service)
-		}
-		for w := range plan.pulls {
-			pulls = append(pulls, w.ref)
-		}
-		slices.Sort(pulls)
-		if strings.Join(builds, " ") != c.builds || strings.Join(pulls, " ") != c.pulls || c.says != "" {
-			t.Errorf("%s: builds %q, pulls %q", name, builds, pulls)
-		}
-		for _, s := range c.sources {
-			if plan.services[s.Service] == nil {
-				t.Errorf("%s: %s has no image", name, s.Service)
-			}
-		}
-	}
 }
 
 // archOf returns the architecture of a provider's Engine.

@@ -24,6 +24,7 @@ import (
 	"github.com/fumehood/fumehood/internal/docker/composesdk"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/guest/guestbin"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/owner/sweep"
 	"github.com/fumehood/fumehood/internal/seccomp"
@@ -124,12 +125,10 @@ type Provider struct {
 	guestWithin time.Duration                                                                     // bounds the first exchange with a guest
 	guestFor    func(ctx context.Context, arch string, log *slog.Logger) (guestbin.Binary, error) // guestbin.For
 
-	busyWaits []time.Duration // the variable busyWaits, unless a test changes it
+	images image.Preparer
 
-	pulls  flights // by image and platform
-	builds flights // by what is built
-	guests flights // by architecture
-	infos  flights // one key: what the daemon reports about itself
+	guests image.Flights // by architecture
+	infos  image.Flights // one key: what the daemon reports about itself
 
 	subnets   subnets
 	admission *admission
@@ -202,8 +201,9 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	p := &Provider{
 		opts: opts, self: self, compose: c, engine: c.Engine, guestFor: guestbin.For, guestWithin: startTimeout,
-		volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now, busyWaits: busyWaits,
+		volumes: map[string]*guestVolumeOf{}, badVolumes: map[string]bool{}, admission: admission, clock: time.Now,
 	}
+	p.images = image.Preparer{Store: engineImages{p}, Builder: engineImages{p}, Builtin: p.builtin, Logger: opts.Logger, Progress: opts.Progress, Waits: image.Waits}
 	err = c.Engine.Connect(ctx)
 	if err == nil && opts.StrictPrereqs {
 		err = p.checkEngine(ctx)

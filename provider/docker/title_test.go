@@ -1,18 +1,64 @@
 package docker
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
-	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/test/filetest"
 )
+
+// everyImage is a store that has every image, and builds at once.
+type everyImage struct {
+	mu    sync.Mutex
+	built map[string]bool
+}
+
+// withoutDaemon returns a provider that prepares images in everyImage.
+func withoutDaemon(progress func(provider.Progress)) *Provider {
+	p, e := &Provider{opts: Options{DefaultImage: "base:1"}}, &everyImage{built: map[string]bool{}}
+	p.images = image.Preparer{Store: e, Builder: e, Builtin: p.builtin, Logger: slog.New(slog.DiscardHandler), Progress: func(ev provider.Progress) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		progress(ev)
+	}}
+	return p
+}
+
+func (*everyImage) Arch(context.Context) (string, error) { return "amd64", nil }
+
+func (*everyImage) Find(_ context.Context, ref string) (image.Image, bool, error) {
+	return image.Image{Ref: ref, ID: "sha256:1"}, true, nil
+}
+
+func (*everyImage) Fetch(context.Context, string, string) error { panic("it has every image") }
+
+func (*everyImage) Accepts(context.Context, image.Source, image.Dockerfile) (bool, error) {
+	return true, nil
+}
+
+func (e *everyImage) FindBuilt(_ context.Context, o image.Order) (image.Image, bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return image.Image{Ref: o.Tags[0], ID: "sha256:2"}, e.built[o.Inputs], nil
+}
+
+func (e *everyImage) Build(_ context.Context, o image.Order, _ *image.Tree) error {
+	o.Report("step")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.built[o.Inputs] = true
+	return nil
+}
 
 // Progress reports name the project of a build, and not only its service, which is often called default.
 func TestImageBuild_title(t *testing.T) {
@@ -21,7 +67,6 @@ func TestImageBuild_title(t *testing.T) {
 		"shop/Dockerfile":   "FROM x\n", "shop/web.Dockerfile": "FROM x\n",
 	})
 	shop := filepath.Join(dir, "shop")
-	p := &Provider{opts: Options{DefaultImage: "base:1"}}
 	for _, c := range []struct {
 		src  fumehood.Compose
 		want []string
@@ -36,14 +81,13 @@ func TestImageBuild_title(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := p.planImages(engine.Server{}, project.Sources())
-		if err != nil {
+		var got []string
+		p := withoutDaemon(func(ev provider.Progress) { got = append(got, ev.Image) })
+		if _, err := p.images.Prepare(t.Context(), project.Sources(), &fumehood.Compose{}, provider.PrepareOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for i, n := range plan.builds {
-			if got := n.build.title(); len(plan.builds) != len(c.want) || got != c.want[i] {
-				t.Errorf("got %s, want %q", got, c.want)
-			}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }
@@ -54,7 +98,7 @@ func TestBuild_contentAlone(t *testing.T) {
 	b := newBuilder(t, Options{})
 	var mu sync.Mutex
 	seen := map[string]bool{}
-	b.opts.Progress = func(ev provider.Progress) {
+	b.images.Progress = func(ev provider.Progress) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[ev.Image] = ev.Build

@@ -46,7 +46,7 @@ func (p *Provider) builder(ctx context.Context) (preparer, error) {
 	case kerr != nil:
 		return nil, noBuilder(err, kerr)
 	}
-	p.built = &buildKit{p, client}
+	p.built = newBuildKit(p, client)
 	return p.built, nil
 }
 

@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +28,14 @@ import (
 type buildKit struct {
 	p      *Provider
 	client *buildkit.Client
+	images image.Preparer // of base images, which BuildKit fetches once more, by their digest
+}
+
+func newBuildKit(p *Provider, client *buildkit.Client) *buildKit {
+	b := &buildKit{p: p, client: client}
+	b.images = p.preparer(true)
+	b.images.Builder = b
+	return b
 }
 
 // Close does nothing.
@@ -39,91 +47,34 @@ func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 	if err != nil {
 		return nil, err
 	}
-	images := map[string]string{}
-	err = image.Limited(ctx, "build", spec.Compose.BuildTimeout, func(ctx context.Context) error {
-		for _, s := range project.Sources() {
-			if s.Build == nil {
-				continue
-			}
-			s.AllowUnsafe, s.HostEnv, s.Exclude = spec.Compose.AllowUnsafe, spec.Compose.HostEnv, opts.Exclude
-			if images[s.Service], err = b.ensure(ctx, s, spec.Compose.Prebuilt); err != nil {
-				return err
-			}
-		}
-		for _, s := range project.Sources() {
-			if by := builds(project.Sources(), s.Image); s.Build == nil && by != "" {
-				images[s.Service] = images[by]
-			}
-		}
-		return nil
-	})
-	return images, err
+	images, err := b.images.Prepare(ctx, project.Sources(), spec.Compose, opts)
+	ids := map[string]string{}
+	for service, i := range images {
+		ids[service] = i.ID
+	}
+	return ids, err
 }
 
-// ensure returns the ID of the image of a build, and builds it if the store does not have it.
-// Concurrent calls, also of other processes, build it once.
-func (b *buildKit) ensure(ctx context.Context, s image.Source, prebuilt bool) (id string, err error) {
+// Accepts returns an ErrUnsupported for what only a Docker Engine builds. Base images are checked for this machine's
+// platform, and as the store has them.
+func (b *buildKit) Accepts(_ context.Context, s image.Source, d image.Dockerfile) (buildKit bool, err error) {
 	if err := supportedBuild(s); err != nil {
-		return "", err
-	}
-	d, err := s.ReadDockerfile("linux/" + runtime.GOARCH)
-	if err != nil {
-		return "", err
-	}
-	if err := b.allowed(s, d.Check(s.Build.Args)); err != nil {
-		return "", err
+		return false, err
 	}
 	if d.Platforms {
-		return "", noBuild("FROM --platform")
+		return false, noBuild("FROM --platform")
 	}
-	bases, pinned, caches := map[string]string{}, map[string]string{}, d.Caches
 	for _, ref := range d.Bases {
 		if kind, _, _ := hostpath.OfImage(ref); kind != "" {
-			return "", noBuild("FROM " + ref)
-		}
-		img, err := b.p.store.Pull(ctx, ref, !prebuilt) // BuildKit fetches it once more, by its digest
-		if err != nil {
-			return "", err
-		}
-		bases[ref], pinned[ref], caches = img.ID, img.Pinned, caches || len(img.Config.OnBuild) > 0
-		if err := errors.Join(b.allowed(s, image.CheckTriggers(ref, img.Config.OnBuild)), img.Close()); err != nil {
-			return "", err
+			return false, noBuild("FROM " + ref)
 		}
 	}
-	tree, err := s.BuildContext(ctx, d)
-	if err != nil {
-		return "", err
-	}
-	scope := ""
-	if caches { // results of such steps are not shared with other projects
-		scope = image.Scope(s.Project, s.Build.Context)
-	}
-	key := image.HashOf([]any{
-		bases, tree.Hash(), d.Text, s.Build.Args, s.Build.Labels, s.Build.Target, s.Build.Network, s.Platform, s.Build.SecretIDs(), scope,
-	})
-	name := "fumehood-build:" + key
-	find := func() (string, error) {
-		img, err := b.p.store.Find(ctx, name)
-		if err != nil {
-			return "", err
-		}
-		return img.ID, img.Close()
-	}
-	if id, err := find(); prebuilt || err == nil {
-		return id, err
-	}
-	folder, release, err := b.p.store.Folder(ctx, "build-"+key)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	if id, err := find(); err == nil { // another call has built it
-		return id, nil
-	}
-	if d.Text, err = d.Renamed(pinned); err != nil {
-		return "", &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: err}
-	}
-	return b.build(ctx, s, d, tree, name, folder)
+	return true, nil
+}
+
+// FindBuilt looks up the image of an order in the store.
+func (b *buildKit) FindBuilt(ctx context.Context, o image.Order) (image.Image, bool, error) {
+	return storeImages{b.p.store, false}.Find(ctx, o.Tags[0])
 }
 
 // supportedBuild returns an ErrUnsupported for what only a Docker Engine builds. Base images are checked for this machine's
@@ -155,68 +106,54 @@ func noBuild(what string) error {
 	return &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("%s in a build with BuildKit alone", what), Hint: "use a Docker Engine"}
 }
 
-// allowed returns an error if unsafe is not nil, unless the user allows unsafe builds. It logs what is allowed.
-func (b *buildKit) allowed(s image.Source, unsafe error) error {
-	if unsafe == nil {
-		return nil
+// Build builds the image of an order, and puts it into the store.
+func (b *buildKit) Build(ctx context.Context, o image.Order, tree *image.Tree) (err error) {
+	folder, release, err := b.p.store.Folder(ctx, "build-"+o.Inputs)
+	if err != nil {
+		return err
 	}
-	if !s.AllowUnsafe {
-		return &fumehood.Error{Op: "read", Path: s.Build.Dockerfile, Class: fumehood.ErrFile, Err: unsafe, Hint: "or allow it (--allow-unsafe)"}
-	}
-	b.p.log.Warn("unsafe, allowed", "service", s.Service, "dockerfile", s.Build.Dockerfile, "why", image.Mask(s.HostEnv, unsafe.Error()))
-	return nil
-}
-
-// build builds an image under a name, in an empty folder, and returns its ID.
-func (b *buildKit) build(ctx context.Context, s image.Source, d image.Dockerfile, tree *image.Tree, name, folder string) (string, error) {
+	defer func() { err = errors.Join(err, release()) }()
+	from := o.Source.Build
 	build := buildkit.Build{
-		Name: "docker.io/library/" + name, Context: filepath.Join(folder, "context"), Dockerfile: filepath.Join(folder, "dockerfile", "Dockerfile"),
-		Labels: s.Build.Labels,
-		Target: s.Build.Target, Platform: s.Platform, NoCache: s.Build.NoCache,
-		Args: map[string]string{image.ScopeArg: image.Scope(s.Project, s.Build.Context)}, Secrets: map[string]string{},
-		Mask: func(text string) string { return image.Mask(s.HostEnv, text) },
-		Progress: func(step string) {
-			b.p.opts.Progress(provider.Progress{Image: s.Service, Status: step})
-		},
+		Name: "docker.io/library/" + o.Tags[0], Context: filepath.Join(folder, "context"), Dockerfile: filepath.Join(folder, "dockerfile", "Dockerfile"),
+		Labels: from.Labels, Target: from.Target, Platform: o.Source.Platform, NoCache: from.NoCache,
+		Args: o.Args, Secrets: map[string]string{}, Mask: o.Mask, Progress: o.Report,
 	}
-	maps.Copy(build.Args, s.Build.Args) // one that sets the scope has been allowed
-	if s.Build.Network == "none" {
+	if from.Network == "none" {
 		build.Network = "none"
 	}
-	for _, secret := range s.Build.Secrets {
-		content, err := secret.Read()
-		if err != nil {
-			return "", &fumehood.Error{Op: "read secret " + secret.ID, Class: fumehood.ErrConfig, Err: err}
+	for ref, name := range o.Bases {
+		if strings.HasPrefix(name, image.BuiltPrefix) { // BuildKit would ask a registry for it
+			return noBuild("FROM " + ref + ", which the project builds,")
 		}
+	}
+	for id, content := range o.Secrets {
 		f, err := inMemory(content)
 		if err != nil {
-			return "", err
+			return err
 		}
 		defer f.Close()
-		build.Secrets[secret.ID] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+		build.Secrets[id] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 	}
 	if err := errors.Join(os.Mkdir(build.Context, 0o700), os.Mkdir(filepath.Dir(build.Dockerfile), 0o700)); err != nil {
-		return "", err
+		return err
 	}
 	unpack := archive.Whole(func(content io.Reader) error { return archive.UnpackInto(content, build.Context) })
 	if err := image.Send(ctx, "", "", []*image.Tree{tree}, unpack); err != nil {
-		return "", err
+		return err
 	}
-	if err := os.WriteFile(build.Dockerfile, []byte(d.Text), 0o600); err != nil {
-		return "", err
+	if err := os.WriteFile(build.Dockerfile, []byte(o.Text), 0o600); err != nil {
+		return err
 	}
 	if err := os.WriteFile(build.Dockerfile+".dockerignore", []byte(image.IgnoreNothing), 0o600); err != nil {
-		return "", err
+		return err
 	}
 	file := filepath.Join(folder, "image.tar")
 	if err := b.client.Build(ctx, build, file); err != nil {
-		return "", err
+		return err
 	}
-	imported, err := b.p.store.Import(ctx, file)
-	if err != nil {
-		return "", err
-	}
-	return imported[0].ID, nil
+	_, err = b.p.store.Import(ctx, file)
+	return err
 }
 
 // inMemory returns a file that has no name on a disk.

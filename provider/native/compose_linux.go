@@ -3,6 +3,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -44,25 +45,21 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 }
 
 // images returns the images of all services, in the order of the sources. Images that the project builds are built by
-// the provider's builder.
+// the provider's builder, after the others are there.
 func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all []*imagestore.Image, err error) {
-	if err := j.checkPresent(ctx); err != nil {
-		return nil, err
-	}
-	var built map[string]string
-	if j.spec.Images == nil && slices.ContainsFunc(j.sources, func(s image.Source) bool { return s.Build != nil }) {
-		b, err := j.p.builder(ctx)
-		if err != nil {
-			return nil, err
-		}
-		opts.BuildOnly = true
-		if built, err = b.Prepare(ctx, j.spec, opts); err != nil {
+	ids := j.spec.Images
+	if ids == nil {
+		if ids, err = j.prepare(ctx, opts); err != nil {
 			return nil, err
 		}
 	}
 	err = image.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
 		for _, s := range j.sources {
-			img, err := j.image(ctx, s, built)
+			get, ref := j.p.store.Get, cmp.Or(ids[s.Service], s.Image)
+			if j.spec.Images != nil || ids[s.Service] == "" && (j.spec.Compose.Prebuilt || s.Pull == image.PullNever) {
+				get = j.p.store.Find
+			}
+			img, err := get(ctx, ref)
 			if err != nil {
 				return err
 			}
@@ -79,60 +76,19 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 	return all, nil
 }
 
-// image returns the image of a service. built are the images that the project builds.
-func (j *project) image(ctx context.Context, s image.Source, built map[string]string) (*imagestore.Image, error) {
-	switch {
-	case j.spec.Images != nil:
-		return j.p.store.Find(ctx, j.spec.Images[s.Service])
-	case built[s.Service] != "":
-		return j.p.store.Get(ctx, built[s.Service])
-	case j.onlyFound(s):
-		return j.p.store.Find(ctx, s.Image)
+// prepare makes sure that the image store has the images of services that the project does not build. Then it builds the
+// others, and returns their IDs by service.
+func (j *project) prepare(ctx context.Context, opts provider.PrepareOptions) (built map[string]string, err error) {
+	others := slices.DeleteFunc(slices.Clone(j.sources), func(s image.Source) bool { return s.IsBuilt(j.sources) })
+	if _, err := j.p.images.Prepare(ctx, others, j.spec.Compose, provider.PrepareOptions{}); err != nil || len(others) == len(j.sources) {
+		return nil, err
 	}
-	return j.p.store.Get(ctx, s.Image)
-}
-
-// builds returns the service that builds the image of a name; empty if there is none.
-func builds(sources []image.Source, image string) (service string) {
-	for _, s := range sources {
-		if s.Build != nil && s.Image == image {
-			return s.Service
-		}
+	b, err := j.p.builder(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return ""
-}
-
-// onlyFound reports whether the image of a service without a build must be in the store.
-func (j *project) onlyFound(s image.Source) bool {
-	return j.spec.Compose.Prebuilt || s.Pull == image.PullNever
-}
-
-// checkPresent returns an error that names all images that are missing and may not be fetched.
-func (j *project) checkPresent(ctx context.Context) error {
-	if j.spec.Images != nil {
-		return nil
-	}
-	users, missing := map[string][]string{}, []string{}
-	for _, s := range j.sources {
-		if builds(j.sources, s.Image) != "" || s.Build != nil || !j.onlyFound(s) {
-			continue
-		}
-		img, err := j.p.store.Find(ctx, s.Image)
-		switch {
-		case errors.Is(err, imagestore.ErrMissing):
-			users[s.Image] = append(users[s.Image], s.Service)
-		case err != nil:
-			return err
-		default:
-			if err := img.Close(); err != nil {
-				return err
-			}
-		}
-	}
-	for ref, services := range users {
-		missing = append(missing, image.MissingImage(ref, services))
-	}
-	return image.Missing(missing, "start the project once where images may be fetched, or leave out pull_policy: never and x-local")
+	opts.BuildOnly = true
+	return b.Prepare(ctx, j.spec, opts)
 }
 
 // plan returns the services of the project, the default one first, and logs what weakens their isolation. With an

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/image"
@@ -98,4 +99,50 @@ func (p *Provider) LoadImages(ctx context.Context, file string) ([]provider.Imag
 		images[n] = provider.Image{ID: i.ID, Tags: []string{i.Ref}}
 	}
 	return images, err
+}
+
+// storeImages is the image store as a store of images to prepare. With registry, names are those of a registry, whatever a
+// Docker Engine has under the name.
+type storeImages struct {
+	store    *imagestore.Store
+	registry bool
+}
+
+// preparer returns what prepares images in the store.
+func (p *Provider) preparer(registry bool) image.Preparer {
+	return image.Preparer{Store: storeImages{p.store, registry}, Logger: p.log, Progress: p.opts.Progress}
+}
+
+// Arch returns the architecture of this machine.
+func (s storeImages) Arch(context.Context) (string, error) { return runtime.GOARCH, nil }
+
+// Find looks up an image of the store.
+func (s storeImages) Find(ctx context.Context, ref string) (image.Image, bool, error) {
+	img, err := s.get(ctx, ref, false)
+	if errors.Is(err, imagestore.ErrMissing) {
+		return image.Image{}, false, nil
+	}
+	if err != nil {
+		return image.Image{}, false, err
+	}
+	return image.Image{Ref: ref, ID: img.ID, Pinned: img.Pinned, OS: "linux", Arch: runtime.GOARCH, OnBuild: img.Config.OnBuild}, true, img.Close()
+}
+
+// Fetch gets an image as imagestore.Get does.
+func (s storeImages) Fetch(ctx context.Context, ref, _ string) error {
+	img, err := s.get(ctx, ref, true)
+	if err != nil {
+		return err
+	}
+	return img.Close()
+}
+
+func (s storeImages) get(ctx context.Context, ref string, fetch bool) (*imagestore.Image, error) {
+	switch {
+	case s.registry:
+		return s.store.Pull(ctx, ref, fetch)
+	case fetch:
+		return s.store.Get(ctx, ref)
+	}
+	return s.store.Find(ctx, ref)
 }

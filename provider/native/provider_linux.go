@@ -17,6 +17,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/filter"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/internal/native/setup"
@@ -33,6 +34,7 @@ type Provider struct {
 	cacheDir  string
 	guest     func() (string, error) // installs the guest's program once, and returns its path
 	store     *imagestore.Store
+	images    image.Preparer
 	beginning atomic.Int64           // services whose start has begun, see machine.admit
 	ids       *subordinate           // nil if sandboxes have one user, or this process is root
 	filter    []byte                 // of system calls; nil allows all
@@ -149,6 +151,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if p.store, err = imagestore.Open(filepath.Join(cache, images), stored); err != nil {
 		return nil, err
 	}
+	p.images = p.preparer(false)
 	return p, nil
 }
 

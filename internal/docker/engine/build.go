@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/platforms"
-	"github.com/distribution/reference"
 	"github.com/moby/moby/api/types/build"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -38,7 +37,7 @@ type Build struct {
 	CacheFrom  []string // images whose steps can be reused as cache
 	ExtraHosts []string // "name:address"
 	ShmSize    int64    // bytes; 0 means the Engine's choice
-	Ulimits    []Ulimit
+	Ulimits    []image.Ulimit
 
 	// BuildKit selects BuildKit as the builder. Secrets are those that its steps can mount, by their ids.
 	BuildKit bool
@@ -46,12 +45,6 @@ type Build struct {
 
 	// Mask hides values in the steps' names and output, which it gets before they are cut. Nil hides nothing.
 	Mask func(string) string
-}
-
-// Ulimit limits a resource of each process of a build's steps.
-type Ulimit struct {
-	Name       string
-	Soft, Hard int64
 }
 
 // cpuPeriod is the kernel's default period of CPU quotas in microseconds.
@@ -198,21 +191,6 @@ func (c *Client) buildFailure(ctx context.Context, op string, err error, code in
 	return &fumehood.Error{Op: op, Class: class, Err: errors.New(out.steps.Describe(says, code))}
 }
 
-// Tag returns an image's name in the short form in which the Engine lists it. A name that cannot be a tag is an
-// ErrConfig.
-func Tag(name string) (string, error) {
-	ref, err := reference.ParseNormalizedNamed(name)
-	if err == nil && !reference.IsNameOnly(ref) {
-		if _, tagged := ref.(reference.Tagged); !tagged {
-			err = errors.New("it names an image by its digest")
-		}
-	}
-	if err != nil {
-		return "", &fumehood.Error{Op: "tag image " + name, Class: fumehood.ErrConfig, Err: err}
-	}
-	return reference.FamiliarString(reference.TagNameOnly(ref)), nil
-}
-
 // tags returns the names in the Engine's answer, sorted. Old Engines list "<none>:<none>" for an image without a
 // name.
 func tags(names []string) []string {
@@ -223,7 +201,7 @@ func tags(names []string) []string {
 
 // Images lists the images with a label, "name" or "name=value", newest first. used has the ids of all images that
 // containers use, with and without the label. An untagged image that is only the base of another one is not listed.
-func (c *Client) Images(ctx context.Context, label string) (images []Image, used map[string]bool, err error) {
+func (c *Client) Images(ctx context.Context, label string) (images []image.Image, used map[string]bool, err error) {
 	found, err := c.api.ImageList(ctx, client.ImageListOptions{Filters: make(client.Filters).Add("label", label)})
 	if err != nil {
 		return nil, nil, c.translate(err, "list images")
@@ -233,15 +211,15 @@ func (c *Client) Images(ctx context.Context, label string) (images []Image, used
 		return nil, nil, c.translate(err, "list containers")
 	}
 	for _, o := range found.Items {
-		image := Image{ID: o.ID, Tags: tags(o.RepoTags), Created: time.Unix(o.Created, 0), Size: o.Size}
-		image.Labels, _ = c.secret.open(ImageKind, image.Tags, o.Labels)
-		images = append(images, image)
+		img := image.Image{ID: o.ID, Tags: tags(o.RepoTags), Created: time.Unix(o.Created, 0), Size: o.Size}
+		img.Labels, _ = c.secret.open(ImageKind, img.Tags, o.Labels)
+		images = append(images, img)
 	}
 	used = map[string]bool{}
 	for _, o := range containers.Items {
 		used[o.ImageID] = true
 	}
-	slices.SortFunc(images, func(a, b Image) int { return b.Created.Compare(a.Created) })
+	slices.SortFunc(images, func(a, b image.Image) int { return b.Created.Compare(a.Created) })
 	return images, used, nil
 }
 
@@ -250,13 +228,4 @@ func (c *Client) Images(ctx context.Context, label string) (images []Image, used
 func (c *Client) Untag(ctx context.Context, name string) error {
 	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
 	return c.removed(err, "remove image "+name)
-}
-
-// PlatformArch returns the architecture of a platform such as "linux/arm64/v8", in the Engine's notation.
-func PlatformArch(platform string) (string, error) {
-	p, err := platforms.Parse(platform)
-	if err != nil {
-		return "", &fumehood.Error{Op: "platform " + platform, Class: fumehood.ErrConfig, Err: err}
-	}
-	return p.Architecture, nil
 }

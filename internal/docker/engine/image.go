@@ -14,36 +14,21 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Image describes an image of the Engine, as the Engine reports it.
-type Image struct {
-	ID         string
-	OS, Arch   string // as in GOOS and GOARCH: "linux", "arm64"
-	User       string
-	WorkingDir string
-	Entrypoint []string // the program; Command is appended
-	Command    []string
-	OnBuild    []string          // instructions that images built on it run first, as lines of a Dockerfile
-	Labels     map[string]string // of Fumehood's labels only those that the seal proves
-	Tags       []string          // sorted, in short form
-	Created    time.Time
-	Tagged     time.Time // when it last got a name, by a pull or build; zero if not reported
-	Size       int64     // bytes, including layers shared with other images
-}
-
 // Image describes an image of the Engine; the result is false if the Engine has no image of that name. It doesn't ask
 // a registry.
-func (c *Client) Image(ctx context.Context, ref string) (Image, bool, error) {
+func (c *Client) Image(ctx context.Context, ref string) (image.Image, bool, error) {
 	res, err := c.api.ImageInspect(ctx, ref)
 	if errdefs.IsNotFound(err) {
-		return Image{}, false, nil
+		return image.Image{}, false, nil
 	}
 	if err != nil {
-		return Image{}, false, c.translate(err, "inspect image "+ref)
+		return image.Image{}, false, c.translate(err, "inspect image "+ref)
 	}
-	img := Image{ID: res.ID, OS: res.Os, Arch: res.Architecture, Tags: tags(res.RepoTags), Size: res.Size}
+	img := image.Image{Ref: ref, ID: res.ID, OS: res.Os, Arch: res.Architecture, Tags: tags(res.RepoTags), Size: res.Size}
 	img.Created, _ = time.Parse(time.RFC3339Nano, res.Created) // zero if not reported
 	if res.Metadata.LastTagTime.After(img.Tagged) {
 		img.Tagged = res.Metadata.LastTagTime
@@ -123,16 +108,12 @@ func (c *Client) pullFailure(ctx context.Context, ref string, err error) error {
 	return c.translate(err, op)
 }
 
-// ErrBusy matches the error of a pull or build that failed because a registry is overloaded or broken. A later retry
-// may succeed.
-var ErrBusy = errors.New("the registry is busy or broken")
-
 const busyHint = "the registry is busy or broken; try again later"
 
-// busy is an ErrBusy with the Engine's text.
+// busy is an image.ErrBusy with the Engine's text.
 type busy struct{ cause }
 
-func (busy) Is(target error) bool { return target == ErrBusy }
+func (busy) Is(target error) bool { return target == image.ErrBusy }
 
 // registryBusy matches a registry's 429 and 5xx answers as the Engine passes them on.
 var registryBusy = regexp.MustCompile(`(?i)toomanyrequests|too many requests|\b(429|500|502|503|504) [a-z]`)

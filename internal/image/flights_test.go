@@ -1,4 +1,4 @@
-package docker
+package image
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 
 func TestShared_onceForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g flights
+		var g Flights
 		var calls atomic.Int64
 		release := make(chan struct{})
 		results := make(chan int, 10)
 		for range 10 {
 			go func() {
-				n, err := shared(t.Context(), &g, "key", func(context.Context) (int, error) {
+				n, err := Share(t.Context(), &g, "key", func(context.Context) (int, error) {
 					calls.Add(1)
 					<-release
 					return 42, nil
@@ -42,7 +42,7 @@ func TestShared_onceForMany(t *testing.T) {
 
 func TestShared_callerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g flights
+		var g Flights
 		call := func(ctx context.Context) (string, error) {
 			<-ctx.Done()
 			return "", context.Cause(ctx)
@@ -52,7 +52,7 @@ func TestShared_callerLeaves(t *testing.T) {
 		ended := make(chan error, 2)
 		for _, ctx := range []context.Context{first, second} {
 			go func() {
-				_, err := shared(ctx, &g, "key", call)
+				_, err := Share(ctx, &g, "key", call)
 				ended <- err
 			}()
 			synctest.Wait()

@@ -1,14 +1,14 @@
-package docker
+package image
 
 import (
 	"context"
 	"sync"
 )
 
-// flights merges concurrent calls for the same key into one. Unlike x/sync/singleflight, the merged call has its own
+// Flights merges concurrent calls for the same key into one. Unlike x/sync/singleflight, the merged call has its own
 // context, which is canceled when the last caller leaves. Canceling one sandbox must not break the pull that 49 others
 // wait for, and a pull without waiters must stop.
-type flights struct {
+type Flights struct {
 	mu  sync.Mutex
 	all map[string]*flight
 }
@@ -21,9 +21,9 @@ type flight struct {
 	wait   int
 }
 
-// shared runs f once for all concurrent callers with the same key. A caller whose ctx ends stops waiting. f continues
+// Share runs f once for all concurrent callers with the same key. A caller whose ctx ends stops waiting. f continues
 // for the others; its context is canceled only when no caller waits any more.
-func shared[T any](ctx context.Context, g *flights, key string, f func(context.Context) (T, error)) (T, error) {
+func Share[T any](ctx context.Context, g *Flights, key string, f func(context.Context) (T, error)) (T, error) {
 	g.mu.Lock()
 	fl := g.all[key]
 	if fl == nil {
@@ -63,7 +63,7 @@ func shared[T any](ctx context.Context, g *flights, key string, f func(context.C
 }
 
 // forget stops later callers from joining the flight. The caller holds the lock.
-func (g *flights) forget(key string, fl *flight) {
+func (g *Flights) forget(key string, fl *flight) {
 	if g.all[key] == fl {
 		delete(g.all, key)
 	}
