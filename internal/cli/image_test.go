@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // TestImageBuild_name builds specs whose docker.image is the name of a foreign image, a name of Fumehood's own, or an
@@ -132,7 +133,7 @@ func TestImageBuild_hostNetwork(t *testing.T) {
 		err = w.Close()
 	}
 	if err == nil {
-		_, err = e.Build(ctx, engine.Build{Tags: []string{trigger}, Context: &content, Dockerfile: "Dockerfile"}, func(string) {})
+		_, err = e.Build(ctx, image.Order{Build: image.Build{Tags: []string{trigger}, Dockerfile: "Dockerfile"}}, &content)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -28,22 +28,23 @@ type build struct {
 	on         map[string]*node // base images by reference; nil until they are planned
 }
 
-// Order describes an image to build.
+// Order is what a builder is asked for.
 type Order struct {
-	Source   Source   // of its Build, the fields that follow replace Args and Secrets
-	Inputs   string   // the hash of everything that the image is made of
-	Tags     []string // the image's names in the store; the first is derived from Inputs
-	BuildKit bool
-	Path     string // the Dockerfile's path in the context, if Text is empty or the same
-	Text     string // the Dockerfile
-	Apart    bool   // the context has no Dockerfile, or another one than Text
-	Args     map[string]string
-	Secrets  map[string][]byte // by the ids with which steps mount them
+	// Build is that of the source, but Tags are the image's names in the store, Dockerfile is a path in the context, and
+	// Inline is a Dockerfile that the context does not have; steps do not see it.
+	Build
+	Platform string // "linux/arm64"; empty means the builder's
+	Text     string // the Dockerfile, wherever it is
+	BuildKit bool   // selects BuildKit as the builder, where there is another one
+	Inputs   string // the hash of everything that the image is made of
 	// Bases are the names by which the store or a registry has base images, by reference. They are in Text.
 	Bases map[string]string
-	// Mask hides values in the names and the output of steps.
+	// Memory, in bytes, and CPUs limit each step of the Engine's own builder.
+	Memory int64
+	CPUs   float64
+	// Mask hides values in the names and the output of steps, which it gets before they are cut. Nil hides nothing.
 	Mask func(string) string
-	// Report is called with each step when it begins.
+	// Report is called with each step when it begins. Nil disables reports.
 	Report func(step string)
 }
 
@@ -174,7 +175,7 @@ func (p *Preparer) ensureBuilt(ctx context.Context, b *build, bases map[string]s
 	if err != nil {
 		return Image{}, err
 	}
-	o := Order{Source: b.source, Inputs: b.inputs(bases, tree.Hash()), BuildKit: b.buildKit}
+	o := Order{Build: *b.source.Build, Platform: b.source.Platform, Inputs: b.inputs(bases, tree.Hash()), BuildKit: b.buildKit}
 	o.Tags = []string{BuiltPrefix + o.Inputs[:builtHash]}
 	if b.source.Builtin { // the project's own names are not included, because other images may have them
 		o.Tags = append(o.Tags, b.names...)
@@ -206,17 +207,17 @@ func (p *Preparer) ensureBuilt(ctx context.Context, b *build, bases map[string]s
 }
 
 // fill sets the order's Dockerfile, arguments and secrets.
-func (b *build) fill(o *Order, tree *Tree) (err error) {
-	build := b.source.Build
-	o.Path, o.Text, o.Apart, o.Args = b.dockerfile.Path, b.dockerfile.Text, !tree.HasDockerfile(), build.Args
+func (b *build) fill(o *Order, tree *Tree) error {
 	if b.buildKit {
-		o.Args = ScopedArgs(build.Args, Scope(b.source.Project, build.Context))
+		o.Args = ScopedArgs(o.Args, Scope(b.source.Project, o.Context))
 	}
-	o.Secrets = map[string][]byte{}
-	for _, s := range build.Secrets {
-		if o.Secrets[s.ID], err = s.Read(); err != nil {
+	o.Secrets = nil
+	for _, s := range b.source.Build.Secrets {
+		content, err := s.Read()
+		if err != nil {
 			return &fumehood.Error{Op: "read secret " + s.ID, Class: fumehood.ErrConfig, Err: err}
 		}
+		o.Secrets = append(o.Secrets, Secret{ID: s.ID, Content: string(content)})
 	}
 	o.Bases = map[string]string{}
 	for ref, on := range b.on {
@@ -226,12 +227,13 @@ func (b *build) fill(o *Order, tree *Tree) (err error) {
 			o.Bases[ref] = on.image.Pinned
 		}
 	}
-	if len(o.Bases) == 0 {
-		return nil
-	}
-	o.Apart = true
+	var err error
 	if o.Text, err = b.dockerfile.Renamed(o.Bases); err != nil {
-		return &fumehood.Error{Op: "read", Path: build.Dockerfile, Class: fumehood.ErrFile, Err: err}
+		return &fumehood.Error{Op: "read", Path: o.Dockerfile, Class: fumehood.ErrFile, Err: err}
+	}
+	o.Dockerfile, o.Inline = b.dockerfile.Path, ""
+	if len(o.Bases) > 0 || !tree.HasDockerfile() {
+		o.Inline = o.Text
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func (f *fake) FindBuilt(ctx context.Context, o Order) (Image, bool, error) {
 }
 
 func (f *fake) Build(ctx context.Context, o Order, _ *Tree) error {
-	f.call("build " + o.Source.Service + ": " + o.Text)
+	f.call("build: " + o.Text)
 	o.Report("step")
 	if err := f.work(ctx); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (f *fake) Build(ctx context.Context, o Order, _ *Tree) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, tag := range o.Tags {
-		f.images[tag] = fakeImage("built " + o.Source.Service)
+		f.images[tag] = fakeImage("built")
 	}
 	return nil
 }
@@ -213,17 +213,17 @@ func TestPreparer_Prepare(t *testing.T) {
 			opts: prebuilt, sources: []Source{{Service: "a", Image: "y", Pull: PullAlways}, {Service: "x", Image: "x", Pull: PullAlways}, inline("b", "", "FROM x"), inline("c", "", "FROM y")},
 			class: fumehood.ErrConfig, says: "missing: build of its Dockerfile (b); build of its Dockerfile (c); y (a); y (c) (start the project once",
 		},
-		"build": {sources: []Source{inline("a", "", "FROM y")}, calls: "build a: FROM y, fetch y, step a", want: "a=built a"},
+		"build": {sources: []Source{inline("a", "", "FROM y")}, calls: "build: FROM y, fetch y, step a", want: "a=built"},
 		"chain": {
 			sources: []Source{inline("a", "top", "FROM b:latest"), inline("b", "b", "FROM x"), {Service: "c", Image: "b"}},
-			calls:   "build a: FROM fumehood-build:HASH, build b: FROM x, step a, step b", want: "a=built a b=built b c=built b",
+			calls:   "build: FROM fumehood-build:HASH, build: FROM x, step a, step b", want: "a=built b=built c=built",
 		},
-		"builtin":    {sources: []Source{{Service: "a", Image: "fumehood-builtin/z"}}, calls: "build fumehood-builtin/z: FROM base:1\nRUN z, step fumehood-builtin/z", want: "a=built fumehood-builtin/z"},
-		"pinned":     {sources: []Source{inline("a", "", "FROM pinned")}, calls: "build a: FROM pinned@sha256:1, step a", want: "a=built a"},
-		"build only": {sources: []Source{inline("a", "own", "FROM x"), {Service: "b", Image: "own"}, {Service: "c", Image: "none"}}, only: true, calls: "build a: FROM x, step a", want: "a=built a b=built a"},
+		"builtin":    {sources: []Source{{Service: "a", Image: "fumehood-builtin/z"}}, calls: "build: FROM base:1\nRUN z, step fumehood-builtin/z", want: "a=built"},
+		"pinned":     {sources: []Source{inline("a", "", "FROM pinned")}, calls: "build: FROM pinned@sha256:1, step a", want: "a=built"},
+		"build only": {sources: []Source{inline("a", "own", "FROM x"), {Service: "b", Image: "own"}, {Service: "c", Image: "none"}}, only: true, calls: "build: FROM x, step a", want: "a=built b=built"},
 		"unsafe":     {sources: []Source{inline("a", "", "FROM x\nADD http://h/f /")}, class: fumehood.ErrFile, says: "(or allow it (--allow-unsafe))"},
 		"unsafe, allowed": {
-			opts: unsafe, sources: []Source{inline("a", "", "FROM x\nADD http://h/f /")}, calls: "build a: FROM x\nADD http://h/f /, step a", want: "a=built a",
+			opts: unsafe, sources: []Source{inline("a", "", "FROM x\nADD http://h/f /")}, calls: "build: FROM x\nADD http://h/f /, step a", want: "a=built",
 		},
 		"trigger":   {sources: []Source{inline("a", "", "FROM trigger")}, class: fumehood.ErrFile, says: "the image trigger has ONBUILD ADD http://h/f"},
 		"bad name":  {sources: []Source{inline("a", "UPPER", "FROM x")}, class: fumehood.ErrConfig, says: "tag image UPPER"},

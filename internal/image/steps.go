@@ -14,9 +14,9 @@ const maxPrinted = 2 << 10
 // Steps follows the steps of a build by what its builder reports. Several may run at once. It is not safe for concurrent
 // use.
 type Steps struct {
-	// Report is called with the name of each step when it begins.
+	// Report is called with the name of each step when it begins. Nil disables reports.
 	Report func(step string)
-	// Mask hides values in the names and the output of steps, which it gets before they are cut.
+	// Mask hides values in the names and the output of steps, which it gets before they are cut. Nil hides nothing.
 	Mask func(string) string
 	// Failure is why a step has failed; empty if none has.
 	Failure string
@@ -39,12 +39,12 @@ func (s *Steps) Step(id, name string, started bool, failure string) {
 		if s.all == nil {
 			s.all = map[string]*step{}
 		}
-		of = &step{name: line(s.Mask(name))}
+		of = &step{name: line(s.mask(name))}
 		s.all[id] = of
 	}
 	if started && !of.started {
 		of.started = true
-		if !unreported.MatchString(of.name) {
+		if s.Report != nil && !unreported.MatchString(of.name) {
 			s.Report(of.name)
 		}
 	}
@@ -53,20 +53,27 @@ func (s *Steps) Step(id, name string, started bool, failure string) {
 	}
 }
 
+func (s *Steps) mask(text string) string {
+	if s.Mask == nil {
+		return text
+	}
+	return s.Mask(text)
+}
+
 // unreported matches the names of steps that are the builder's own, or Fumehood's.
 var unreported = regexp.MustCompile(`^\[internal\]|^step [0-9/]+, LABEL fumehood\.`)
 
 // Print records output of a step.
 func (s *Steps) Print(id, text string) {
 	if of := s.all[id]; of != nil {
-		of.printed = last(s.Mask(of.printed + text)) // a value to hide may come in two pieces
+		of.printed = last(s.mask(of.printed + text)) // a value to hide may come in two pieces
 	}
 }
 
 // Describe returns the text of an error: the step that has failed, the reason, and the end of the step's output. The
 // reason is shortened to the exit code of the step's program, unless that is 0.
 func (s *Steps) Describe(reason string, exitCode int) string {
-	text := strings.TrimSpace(clean(last(s.Mask(reason))))
+	text := strings.TrimSpace(clean(last(s.mask(reason))))
 	if exitCode != 0 { // the reason repeats the whole command
 		text = fmt.Sprintf("exit code %d", exitCode)
 	}

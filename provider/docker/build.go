@@ -76,22 +76,14 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	for _, why := range b.Allowed {
 		p.opts.Logger.Warn("unsafe, allowed", "environment", b.Mark.Environment, "why", why)
 	}
-	report := b.Progress
-	if report == nil {
-		report = func(string) {}
-	}
-	args := b.Args
+	build := image.Build{Tags: of.Tags, Dockerfile: b.Dockerfile, Args: b.Args, Network: b.Network, Labels: of.labels(nil)}
 	if buildKit {
-		args = image.ScopedArgs(args, b.CacheScope)
+		build.Args = image.ScopedArgs(b.Args, b.CacheScope)
 	}
-	text := ""
 	if b.Dockerfile == "" {
-		text = b.Text
+		build.Inline = b.Text
 	}
-	id, err := p.engine.Build(ctx, engine.Build{
-		Tags: of.Tags, Context: b.Context, Dockerfile: b.Dockerfile, Text: text, Args: args, Network: b.Network, Memory: b.Memory, CPUs: b.CPUs,
-		BuildKit: buildKit, Labels: of.labels(nil),
-	}, report)
+	id, err := p.engine.Build(ctx, image.Order{Build: build, Memory: b.Memory, CPUs: b.CPUs, BuildKit: buildKit, Report: b.Progress}, b.Context)
 	if err != nil && ctx.Err() != nil {
 		return "", box.Within(ctx, "build image", err)
 	}

@@ -95,19 +95,9 @@ func (e engineImages) FindBuilt(ctx context.Context, o image.Order) (image.Image
 
 // Build has the Engine build the image of an order.
 func (e engineImages) Build(ctx context.Context, o image.Order, tree *image.Tree) error {
-	from := o.Source.Build
-	build := engine.Build{
-		Tags: o.Tags, Dockerfile: o.Path, Args: o.Args, Network: from.Network, Target: from.Target,
-		Platform: o.Source.Platform, NoCache: from.NoCache, CacheFrom: from.CacheFrom, ExtraHosts: from.ExtraHosts, ShmSize: from.ShmSize, Ulimits: from.Ulimits,
-		Labels:   builtOf{Inputs: o.Inputs, Base: o.Inputs, Tags: o.Tags}.labels(from.Labels),
-		BuildKit: o.BuildKit, Secrets: o.Secrets, Mask: o.Mask,
-	}
-	if o.Apart {
-		build.Text = o.Text
-	}
+	o.Labels = builtOf{Inputs: o.Inputs, Base: o.Inputs, Tags: o.Tags}.labels(o.Labels)
 	return image.Send(ctx, "", "", []*image.Tree{tree}, func(content io.Reader) error {
-		build.Context = content
-		_, err := e.p.engine.Build(ctx, build, o.Report)
+		_, err := e.p.engine.Build(ctx, o, content)
 		return err
 	})
 }

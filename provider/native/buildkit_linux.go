@@ -113,43 +113,40 @@ func (b *buildKit) Build(ctx context.Context, o image.Order, tree *image.Tree) (
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	from := o.Source.Build
-	build := buildkit.Build{
-		Name: "docker.io/library/" + o.Tags[0], Context: filepath.Join(folder, "context"), Dockerfile: filepath.Join(folder, "dockerfile", "Dockerfile"),
-		Labels: from.Labels, Target: from.Target, Platform: o.Source.Platform, NoCache: from.NoCache,
-		Args: o.Args, Secrets: map[string]string{}, Mask: o.Mask, Progress: o.Report,
-	}
-	if from.Network == "none" {
-		build.Network = "none"
-	}
 	for ref, name := range o.Bases {
 		if strings.HasPrefix(name, image.BuiltPrefix) { // BuildKit would ask a registry for it
 			return noBuild("FROM " + ref + ", which the project builds,")
 		}
 	}
-	for id, content := range o.Secrets {
-		f, err := inMemory(content)
+	o.Context, o.Dockerfile = filepath.Join(folder, "context"), filepath.Join(folder, "dockerfile", "Dockerfile")
+	if o.Network == "default" {
+		o.Network = ""
+	}
+	secrets := o.Secrets
+	o.Secrets = nil
+	for _, s := range secrets {
+		f, err := inMemory([]byte(s.Content))
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		build.Secrets[id] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+		o.Secrets = append(o.Secrets, image.Secret{ID: s.ID, File: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())})
 	}
-	if err := errors.Join(os.Mkdir(build.Context, 0o700), os.Mkdir(filepath.Dir(build.Dockerfile), 0o700)); err != nil {
+	if err := errors.Join(os.Mkdir(o.Context, 0o700), os.Mkdir(filepath.Dir(o.Dockerfile), 0o700)); err != nil {
 		return err
 	}
-	unpack := archive.Whole(func(content io.Reader) error { return archive.UnpackInto(content, build.Context) })
+	unpack := archive.Whole(func(content io.Reader) error { return archive.UnpackInto(content, o.Context) })
 	if err := image.Send(ctx, "", "", []*image.Tree{tree}, unpack); err != nil {
 		return err
 	}
-	if err := os.WriteFile(build.Dockerfile, []byte(o.Text), 0o600); err != nil {
+	if err := os.WriteFile(o.Dockerfile, []byte(o.Text), 0o600); err != nil {
 		return err
 	}
-	if err := os.WriteFile(build.Dockerfile+".dockerignore", []byte(image.IgnoreNothing), 0o600); err != nil {
+	if err := os.WriteFile(o.Dockerfile+".dockerignore", []byte(image.IgnoreNothing), 0o600); err != nil {
 		return err
 	}
 	file := filepath.Join(folder, "image.tar")
-	if err := b.client.Build(ctx, build, file); err != nil {
+	if err := b.client.Build(ctx, o, file); err != nil {
 		return err
 	}
 	_, err = b.p.store.Import(ctx, file)

@@ -20,80 +20,50 @@ import (
 	"github.com/fumehood/fumehood/internal/image"
 )
 
-// Build describes the image to build; see fumehood.ImageBuild.
-type Build struct {
-	Tags       []string
-	Context    io.Reader
-	Dockerfile string // its path in the context
-	Text       string // the Dockerfile itself, if it is not in the context; steps do not see it
-	Args       map[string]string
-	Labels     map[string]string // sealed for the first tag
-	Network    string
-	Memory     int64 // like CPUs, only for the Engine's own builder
-	CPUs       float64
-	Target     string   // the stage; empty means the last
-	Platform   string   // "linux/arm64"; empty means the daemon's
-	NoCache    bool     // runs every step
-	CacheFrom  []string // images whose steps can be reused as cache
-	ExtraHosts []string // "name:address"
-	ShmSize    int64    // bytes; 0 means the Engine's choice
-	Ulimits    []image.Ulimit
-
-	// BuildKit selects BuildKit as the builder. Secrets are those that its steps can mount, by their ids.
-	BuildKit bool
-	Secrets  map[string][]byte
-
-	// Mask hides values in the steps' names and output, which it gets before they are cut. Nil hides nothing.
-	Mask func(string) string
-}
-
 // cpuPeriod is the kernel's default period of CPU quotas in microseconds.
 const cpuPeriod = 100_000
 
-// Build builds an image on the Engine, and returns its id. report receives the name of each step. The Engine removes
+// Build builds an image on the Engine, and returns its id. content is the context, a tar stream. The labels are sealed for
+// the first tag. Only BuildKit has secrets, and only the Engine's own builder limits memory and CPUs. The Engine removes
 // the steps' containers in any case. If ctx ends, it aborts the build.
-func (c *Client) Build(ctx context.Context, b Build, report func(step string)) (string, error) {
+func (c *Client) Build(ctx context.Context, o image.Order, content io.Reader) (string, error) {
 	op := "build image"
-	if len(b.Tags) > 0 {
-		op += " " + b.Tags[0]
+	if len(o.Tags) > 0 {
+		op += " " + o.Tags[0]
 	}
-	b.Labels = c.secret.seal(ImageKind, firstOr(b.Tags, ""), b.Labels)
-	opts, err := b.options()
+	o.Labels = c.secret.seal(ImageKind, firstOr(o.Tags, ""), o.Labels)
+	opts, err := orderOptions(o)
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	switch {
-	case b.BuildKit:
+	case o.BuildKit:
 		opts.Version = build.BuilderBuildKit
-		end, err := c.serve(ctx, &b, &opts)
+		end, err := c.serve(ctx, o, &content, &opts)
 		if err != nil {
 			return "", c.translate(err, op)
 		}
 		defer end()
-	case b.Text != "":
+	case o.Inline != "":
 		opts.Dockerfile = image.Hidden
-		whole, id := b.Context, ""
-		err := archive.Pipe(func(w io.Writer) error { return image.Hide(w, whole, b.Text) }, func(r io.Reader) error {
-			b.Context = r
-			id, err = c.build(ctx, op, b, opts, report)
+		id := ""
+		err := archive.Pipe(func(w io.Writer) error { return image.Hide(w, content, o.Inline) }, func(r io.Reader) error {
+			id, err = c.build(ctx, op, o, r, opts)
 			return err
 		})
 		return id, err
 	}
-	return c.build(ctx, op, b, opts, report)
+	return c.build(ctx, op, o, content, opts)
 }
 
 // build is Build with the context and the options for the Engine.
-func (c *Client) build(ctx context.Context, op string, b Build, opts client.ImageBuildOptions, report func(step string)) (string, error) {
-	res, err := c.api.ImageBuild(ctx, b.Context, opts)
+func (c *Client) build(ctx context.Context, op string, o image.Order, content io.Reader, opts client.ImageBuildOptions) (string, error) {
+	res, err := c.api.ImageBuild(ctx, content, opts)
 	if err != nil {
 		return "", c.translate(err, op)
 	}
 	defer res.Body.Close()
-	out := &buildOutput{steps: image.Steps{Report: report, Mask: b.Mask}}
-	if b.Mask == nil {
-		out.steps.Mask = func(text string) string { return text }
-	}
+	out := &buildOutput{steps: image.Steps{Report: o.Report, Mask: o.Mask}}
 	for m, err := range messages(res.Body) {
 		if err == nil && m.Error != nil {
 			return "", c.buildFailure(ctx, op, m.Error, m.Error.Code, out)
@@ -119,21 +89,22 @@ func (c *Client) build(ctx context.Context, op string, b Build, opts client.Imag
 	return out.made.ID, nil
 }
 
-func (b *Build) options() (client.ImageBuildOptions, error) {
+// orderOptions returns the options of an order for the Engine.
+func orderOptions(o image.Order) (client.ImageBuildOptions, error) {
 	opts := client.ImageBuildOptions{
-		Tags: b.Tags, Dockerfile: b.Dockerfile, BuildArgs: map[string]*string{}, Labels: b.Labels, NetworkMode: b.Network,
-		Memory: b.Memory, MemorySwap: b.Memory, CPUPeriod: period(b.CPUs), CPUQuota: int64(b.CPUs * cpuPeriod),
-		Target: b.Target, NoCache: b.NoCache, CacheFrom: b.CacheFrom, ExtraHosts: b.ExtraHosts, ShmSize: b.ShmSize,
+		Tags: o.Tags, Dockerfile: o.Dockerfile, BuildArgs: map[string]*string{}, Labels: o.Labels, NetworkMode: o.Network,
+		Memory: o.Memory, MemorySwap: o.Memory, CPUPeriod: period(o.CPUs), CPUQuota: int64(o.CPUs * cpuPeriod),
+		Target: o.Target, NoCache: o.NoCache, CacheFrom: o.CacheFrom, ExtraHosts: o.ExtraHosts, ShmSize: o.ShmSize,
 		Remove: true, ForceRemove: true,
 	}
-	for k, v := range b.Args {
+	for k, v := range o.Args {
 		opts.BuildArgs[k] = &v
 	}
-	for _, u := range b.Ulimits {
+	for _, u := range o.Ulimits {
 		opts.Ulimits = append(opts.Ulimits, &container.Ulimit{Name: u.Name, Soft: u.Soft, Hard: u.Hard})
 	}
-	if b.Platform != "" {
-		p, err := platforms.Parse(b.Platform)
+	if o.Platform != "" {
+		p, err := platforms.Parse(o.Platform)
 		if err != nil {
 			return opts, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"io"
 	"net"
 
 	controlapi "github.com/moby/buildkit/api/services/control"
@@ -11,27 +12,33 @@ import (
 	"github.com/moby/buildkit/session/filesync"
 	"github.com/moby/buildkit/session/secrets/secretsprovider"
 	"github.com/moby/moby/client"
+
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // BuildKit receives the build context in the request, as the Engine's own builder does. It requests secrets separately,
 // by gRPC over another connection, and also the context and the Dockerfile if steps must not see the Dockerfile.
 
-// serve serves what BuildKit requests separately, until end is called. It changes the build and its options accordingly.
+// serve serves what BuildKit requests separately, until end is called. It changes the context and the options accordingly.
 // If there is nothing to serve, it opens no session.
-func (c *Client) serve(ctx context.Context, b *Build, opts *client.ImageBuildOptions) (end func(), err error) {
+func (c *Client) serve(ctx context.Context, o image.Order, content *io.Reader, opts *client.ImageBuildOptions) (end func(), err error) {
 	var served []session.Attachable
 	closeAll := func() {}
-	if len(b.Secrets) > 0 {
-		served = append(served, secretsprovider.FromMap(b.Secrets))
+	if len(o.Secrets) > 0 {
+		secrets := map[string][]byte{}
+		for _, s := range o.Secrets {
+			secrets[s.ID] = []byte(s.Content)
+		}
+		served = append(served, secretsprovider.FromMap(secrets))
 	}
-	if b.Text != "" {
-		files, err := spool(b.Context)
+	if o.Inline != "" {
+		files, err := spool(*content)
 		if err != nil {
 			return nil, err
 		}
 		closeAll = files.close
-		served = append(served, filesync.NewFSSyncProvider(filesync.StaticDirSource{"context": files, "dockerfile": dockerfileOnly(b.Text)}))
-		b.Context, opts.RemoteContext, opts.Dockerfile = nil, "client-session", dockerfileName
+		served = append(served, filesync.NewFSSyncProvider(filesync.StaticDirSource{"context": files, "dockerfile": dockerfileOnly(o.Inline)}))
+		*content, opts.RemoteContext, opts.Dockerfile = nil, "client-session", dockerfileName
 	}
 	if len(served) == 0 {
 		return closeAll, nil

@@ -56,49 +56,32 @@ func Find(ctx context.Context) (*Client, error) {
 	return &Client{program, address}, nil
 }
 
-// Build describes an image.
-type Build struct {
-	Name         string // of the image in the archive
-	Context      string // the absolute path of a folder
-	Dockerfile   string // the absolute path of a file
-	Args, Labels map[string]string
-	Target       string            // the stage; empty means the last
-	Platform     string            // "linux/arm64"; empty means the daemon's
-	Network      string            // of the steps: "none", or empty for the daemon's default
-	NoCache      bool              // runs every step
-	Secrets      map[string]string // files by the ids with which steps mount them
-	// Progress is called with each step when it begins.
-	Progress func(step string)
-	// Mask hides values in the names and the output of steps.
-	Mask func(string) string
-}
-
-// args returns the arguments of buildctl.
-func (b Build) args(archive string) []string {
+// buildArgs returns the arguments of buildctl.
+func buildArgs(o image.Order, archive string) []string {
 	args := []string{
-		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + b.Context, "--local", "dockerfile=" + filepath.Dir(b.Dockerfile),
-		"--output", fields("type=oci", "dest="+archive, "name="+b.Name, "compression=uncompressed"),
+		"build", "--progress", "rawjson", "--frontend", "dockerfile.v0", "--local", "context=" + o.Context, "--local", "dockerfile=" + filepath.Dir(o.Dockerfile),
+		"--output", fields("type=oci", "dest="+archive, "name=docker.io/library/"+o.Tags[0], "compression=uncompressed"),
 	}
-	opts := map[string]string{"filename": filepath.Base(b.Dockerfile)}
-	for key, value := range map[string]string{"target": b.Target, "platform": b.Platform, "force-network-mode": b.Network} {
+	opts := map[string]string{"filename": filepath.Base(o.Dockerfile)}
+	for key, value := range map[string]string{"target": o.Target, "platform": o.Platform, "force-network-mode": o.Network} {
 		if value != "" {
 			opts[key] = value
 		}
 	}
-	if b.NoCache {
+	if o.NoCache {
 		opts["no-cache"] = "" // of all stages
 	}
-	for key, value := range b.Args {
+	for key, value := range o.Args {
 		opts["build-arg:"+key] = value
 	}
-	for key, value := range b.Labels {
+	for key, value := range o.Labels {
 		opts["label:"+key] = value
 	}
 	for _, key := range slices.Sorted(maps.Keys(opts)) {
 		args = append(args, "--opt", key+"="+opts[key])
 	}
-	for _, id := range slices.Sorted(maps.Keys(b.Secrets)) {
-		args = append(args, "--secret", fields("id="+id, "src="+b.Secrets[id]))
+	for _, s := range o.Secrets {
+		args = append(args, "--secret", fields("id="+s.ID, "src="+s.File))
 	}
 	return args
 }
@@ -112,10 +95,12 @@ func fields(all ...string) string {
 	return strings.TrimSuffix(line.String(), "\n")
 }
 
-// Build builds an image and writes it to a file, an OCI archive. A failed step is an ErrConfig that names the step and
+// Build builds an image and writes it to a file, an OCI archive, under its first tag. Context and Dockerfile are absolute
+// paths, of a folder and a file, and secrets are in files. The network is that of the steps: "none", or empty for the
+// daemon's default. A failed step is an ErrConfig that names the step and
 // quotes the end of its output. When ctx ends, the build ends too.
-func (c *Client) Build(ctx context.Context, b Build, archive string) error {
-	cmd := exec.CommandContext(ctx, c.program, append([]string{"--addr", c.address}, b.args(archive)...)...)
+func (c *Client) Build(ctx context.Context, o image.Order, archive string) error {
+	cmd := exec.CommandContext(ctx, c.program, append([]string{"--addr", c.address}, buildArgs(o, archive)...)...)
 	cmd.WaitDelay = answerWithin
 	out, err := cmd.StderrPipe()
 	if err != nil {
@@ -124,7 +109,7 @@ func (c *Client) Build(ctx context.Context, b Build, archive string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	t := trace{steps: image.Steps{Report: b.Progress, Mask: b.Mask}}
+	t := trace{steps: image.Steps{Report: o.Report, Mask: o.Mask}}
 	t.read(out)
 	err = cmd.Wait()
 	switch {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guest/files"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // program puts a shell script named buildctl into $PATH, and returns a folder for it.
@@ -67,16 +68,16 @@ func TestFind(t *testing.T) {
 }
 
 // run has a script build an image, and returns the names of the steps.
-func run(t *testing.T, b Build, script string) (steps []string, err error) {
+func run(t *testing.T, o image.Order, script string) (steps []string, err error) {
 	t.Helper()
 	program(t, script)
-	b.Progress = func(step string) { steps = append(steps, step) }
-	b.Mask = func(text string) string { return strings.ReplaceAll(text, "secret", "***") }
+	o.Report = func(step string) { steps = append(steps, step) }
+	o.Mask = func(text string) string { return strings.ReplaceAll(text, "secret", "***") }
 	c, err := Find(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return steps, c.Build(t.Context(), b, "/a,b.tar")
+	return steps, c.Build(t.Context(), o, "/a,b.tar")
 }
 
 func TestClient_Build_args(t *testing.T) {
@@ -85,16 +86,16 @@ func TestClient_Build_args(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.Build(t.Context(), Build{
-		Name: "n:1", Context: "/c", Dockerfile: "/d/f", Args: map[string]string{"A": "x,y=z"}, Labels: map[string]string{"l": "1"},
-		Target: "t", Platform: "linux/arm64", Network: "none", NoCache: true, Secrets: map[string]string{"id,env=HOME": "/s"},
-	}, "/a,b.tar")
+	err = c.Build(t.Context(), image.Order{Platform: "linux/arm64", Build: image.Build{
+		Tags: []string{"n:1"}, Context: "/c", Dockerfile: "/d/f", Args: map[string]string{"A": "x,y=z"}, Labels: map[string]string{"l": "1"},
+		Target: "t", Network: "none", NoCache: true, Secrets: []image.Secret{{ID: "id,env=HOME", File: "/s"}},
+	}}, "/a,b.tar")
 	text, rerr := os.ReadFile(filepath.Join(dir, "args"))
 	if err := errors.Join(err, rerr); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Fields(`--addr tcp://daemon build --progress rawjson --frontend dockerfile.v0 --local context=/c --local dockerfile=/d
-		--output type=oci,"dest=/a,b.tar",name=n:1,compression=uncompressed --opt build-arg:A=x,y=z --opt filename=f --opt force-network-mode=none
+		--output type=oci,"dest=/a,b.tar",name=docker.io/library/n:1,compression=uncompressed --opt build-arg:A=x,y=z --opt filename=f --opt force-network-mode=none
 		--opt label:l=1 --opt no-cache= --opt platform=linux/arm64 --opt target=t --secret "id=id,env=HOME",src=/s`)
 	if got := strings.Fields(string(text)); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
@@ -122,7 +123,7 @@ exit 1`, "build image: [2/2] RUN *** x: exit code 3; it printed last:\n  one ***
 		"endless line": {"head -c 20000000 /dev/zero >&2; exit 1", "build image: buildctl: exit status 1:", fumehood.ErrInfrastructure},
 	} {
 		t.Run(name, func(t *testing.T) {
-			steps, err := run(t, Build{}, "case $* in *workers*) exit 0;; esac\n"+c.script)
+			steps, err := run(t, image.Order{Build: image.Build{Tags: []string{"n:1"}}}, "case $* in *workers*) exit 0;; esac\n"+c.script)
 			if fmt.Sprint(err) != c.want && (err != nil || c.want != "") || !errors.Is(err, c.class) {
 				t.Errorf("got %v\nwant %v", err, c.want)
 			}
@@ -141,7 +142,7 @@ func TestClient_Build_canceled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := c.Build(ctx, Build{}, "x"); !errors.Is(err, fumehood.ErrCanceled) {
+	if err := c.Build(ctx, image.Order{Build: image.Build{Tags: []string{"n:1"}}}, "x"); !errors.Is(err, fumehood.ErrCanceled) {
 		t.Error(err)
 	}
 }
