@@ -22,7 +22,7 @@ type flight struct {
 }
 
 // Share runs f once for all concurrent callers with the same key. A caller whose ctx ends stops waiting. f continues
-// for the others; its context is canceled only when no caller waits any more.
+// for the others; its context is canceled only when no caller waits any more, and the last one waits until f has ended.
 func Share[T any](ctx context.Context, g *Flights, key string, f func(context.Context) (T, error)) (T, error) {
 	g.mu.Lock()
 	fl := g.all[key]
@@ -46,10 +46,15 @@ func Share[T any](ctx context.Context, g *Flights, key string, f func(context.Co
 	g.mu.Unlock()
 	defer func() {
 		g.mu.Lock()
-		defer g.mu.Unlock()
-		if fl.wait--; fl.wait == 0 {
+		fl.wait--
+		last := fl.wait == 0
+		if last {
 			fl.cancel()
 			g.forget(key, fl) // a later caller starts its own call rather than join a canceled one
+		}
+		g.mu.Unlock()
+		if last {
+			<-fl.done // f may have to clean up
 		}
 	}()
 	select {
