@@ -7,11 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -139,6 +142,9 @@ func (b *buildKit) Build(ctx context.Context, o image.Order, tree *image.Tree) (
 	if err := image.Send(ctx, "", "", []*image.Tree{tree}, unpack); err != nil {
 		return err
 	}
+	if err := distinguish(o.Context, o.Inputs); err != nil {
+		return err
+	}
 	if err := os.WriteFile(o.Dockerfile, []byte(o.Text), 0o600); err != nil {
 		return err
 	}
@@ -151,6 +157,30 @@ func (b *buildKit) Build(ctx context.Context, o image.Order, tree *image.Tree) (
 	}
 	_, err = b.p.store.Import(ctx, file)
 	return err
+}
+
+// distinguish gives the files of a context times that those of another context do not have: BuildKit takes files of an
+// earlier context for these if their sizes and times are equal, and here times are whole seconds.
+func distinguish(dir, inputs string) error {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, inputs)
+	fraction := time.Duration(h.Sum32()) % time.Second
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		at := info.ModTime().Truncate(time.Second).Add(fraction)
+		return root.Chtimes(path, at, at)
+	})
 }
 
 // inMemory returns a file that has no name on a disk.
