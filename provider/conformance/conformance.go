@@ -155,6 +155,15 @@ func promises() []promise {
 	return all
 }
 
+// names returns the names of promises.
+func names(all []promise) []string {
+	names := make([]string, len(all))
+	for i, p := range all {
+		names[i] = p.name
+	}
+	return names
+}
+
 // Promises returns the names of a group's promises, for a provider with the same Exception for all of them.
 func Promises(group string) []string {
 	var names []string
@@ -195,7 +204,7 @@ func Run(t *testing.T, h Harness) {
 	makeDirs(t, sb, len(all))
 	ran := &cells{text: map[string]string{}}
 	t.Cleanup(func() {
-		record(t, h.Column, all, ran.text, ran.begun == len(all))
+		record(t, h.Column, names(all), ran.text, ran.begun == len(all))
 	})
 	for _, alone := range []bool{true, false} {
 		for i, p := range all {

@@ -17,7 +17,7 @@ const (
 )
 
 // matrix is the content of docs/promises.json: cells by column, which is a provider, and promise. A promise that never
-// ran in a column has the cell notRun there, or none.
+// ran in a column has the cell notRun there, or none. The columns of Run and of RunProvider have no promise in common.
 type matrix map[string]map[string]string
 
 func parseMatrix(text []byte) (matrix, error) {
@@ -59,19 +59,34 @@ func (m matrix) promises() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// having returns the columns that have one of the promises.
+func (m matrix) having(promises []string) matrix {
+	some := matrix{}
+	for column, cells := range m {
+		if slices.ContainsFunc(promises, func(promise string) bool { return cells[promise] != "" }) {
+			some[column] = cells
+		}
+	}
+	return some
+}
+
 // cellText returns s as a cell can hold it: on one line, trimmed.
 func cellText(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // with returns a copy of the matrix with cells of one column replaced. names lists all promises. If whole is set, the
-// column becomes exactly cells, and promises that are not in names are removed from all columns. Otherwise, other cells
-// stay.
+// column becomes exactly cells, and promises that are not in names are removed from all columns that have some of names.
+// Otherwise, other cells stay.
 func (m matrix) with(column string, names []string, cells map[string]string, whole bool) matrix {
 	out := matrix{column: {}}
 	for c, old := range m {
 		if c != column || !whole {
 			out[c] = maps.Clone(old)
 		}
-		maps.DeleteFunc(out[c], func(promise, _ string) bool { return whole && !slices.Contains(names, promise) })
+	}
+	if whole {
+		for _, cells := range out.having(names) {
+			maps.DeleteFunc(cells, func(promise, _ string) bool { return !slices.Contains(names, promise) })
+		}
 	}
 	for promise, text := range cells {
 		out[column][promise] = cellText(text)
@@ -91,7 +106,7 @@ func (m matrix) differences(column string, names []string, cells map[string]stri
 		return []string{fmt.Sprintf("there is no column %q", column)}
 	}
 	var diff []string
-	known := m.promises()
+	known := m.having(names).promises()
 	for _, promise := range known {
 		if whole && !slices.Contains(names, promise) {
 			diff = append(diff, fmt.Sprintf("%q is not a promise of the suite", promise))

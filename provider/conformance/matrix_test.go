@@ -187,20 +187,24 @@ func TestMatrix_page(t *testing.T) {
 // Most runs test only some columns, so a promise that never ran in a column would be only one cell of many.
 func TestPromises_complete(t *testing.T) {
 	m := readPromises(t)
-	var names []string
-	for _, p := range promises() {
-		names = append(names, p.name)
-	}
-	slices.Sort(names)
-	for column, cells := range m {
-		for _, promise := range names {
-			if text := cells[promise]; text == "" || text == notRun {
-				t.Errorf("%q never ran in column %q: see CONTRIBUTING.md", promise, column)
+	columns := 0
+	for _, names := range [][]string{names(promises()), providerNames()} {
+		slices.Sort(names)
+		some := m.having(names)
+		columns += len(some)
+		for column, cells := range some {
+			for _, promise := range names {
+				if text := cells[promise]; text == "" || text == notRun {
+					t.Errorf("%q never ran in column %q: see CONTRIBUTING.md", promise, column)
+				}
 			}
 		}
+		if got := some.promises(); !slices.Equal(got, names) {
+			t.Errorf("%s has %d promises, which are not the suite's %d", matrixFile, len(got), len(names))
+		}
 	}
-	if got := m.promises(); !slices.Equal(got, names) {
-		t.Errorf("%s has %d promises, which are not the suite's %d", matrixFile, len(got), len(names))
+	if columns != len(m) {
+		t.Errorf("%s has %d columns, want %d", matrixFile, len(m), columns)
 	}
 }
 
@@ -247,10 +251,10 @@ func readPromises(t *testing.T) matrix {
 // Names are short enough for a test's output and a line of the page.
 func TestPromises_names(t *testing.T) {
 	const longest = 45
-	for _, p := range promises() {
-		_, name, _ := strings.Cut(p.name, "/")
+	for _, promise := range append(names(promises()), providerNames()...) {
+		_, name, _ := strings.Cut(promise, "/")
 		if len(name) > longest || strings.Contains(name, "/") {
-			t.Errorf("%q: name longer than %d characters, or with a slash", p.name, longest)
+			t.Errorf("%q: name longer than %d characters, or with a slash", promise, longest)
 		}
 	}
 }

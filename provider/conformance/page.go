@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +17,11 @@ const pageHead = `# What each provider promises
 The conformance suite, ` + "`provider/conformance`" + `, has a subtest for each promise of the library. Every provider runs it. A
 promise is kept if its subtest passed. For an exception, a check of what happens instead passed.
 
-Each column is a provider, with the transport, image and user where these matter. The numbers in its last cell are its
-lists of exceptions below. The result of each promise in each column is in [promises.json](promises.json), from which
-this page is generated. The suite fails if that file differs from what ran. ` + "`make promises`" + ` updates both files.
+Each column is a provider, with the transport, image and user where these matter. A column whose name ends in "provider"
+has the promises about sandboxes as a whole and later processes, which do not depend on those. The numbers in its last
+cell are its lists of exceptions below. The result of each promise in each column is in [promises.json](promises.json),
+from which this page is generated. The suite fails if that file differs from what ran. ` + "`make promises`" + ` updates both
+files.
 
 Root in a service of another user: Docker Engine before 24 starts root without capabilities there (moby#45491, with
 ` + "`no-new-privileges`" + `). Through a guest, root has them all the same, unless the daemon lacks capabilities itself; by the
@@ -82,7 +85,7 @@ func (m matrix) page() string {
 
 	var b strings.Builder
 	b.WriteString(pageHead)
-	m.writeColumns(&b, len(all), lists)
+	m.writeColumns(&b, lists)
 	for i, list := range lists {
 		fmt.Fprintf(&b, "\n## Exceptions %d\n", i+1)
 		for _, r := range list.reasons {
@@ -105,15 +108,15 @@ func (m matrix) page() string {
 	return b.String()
 }
 
-// writeColumns writes the table of columns: how many of the total promises each keeps, and its lists of exceptions.
-func (m matrix) writeColumns(b *strings.Builder, total int, lists []exceptions) {
+// writeColumns writes the table of columns: how many of its promises each keeps, and its lists of exceptions.
+func (m matrix) writeColumns(b *strings.Builder, lists []exceptions) {
 	width := 0
 	for column := range m {
 		width = max(width, utf8.RuneCountInString(column))
 	}
 	fmt.Fprintf(b, "\n## Columns\n| %-*s | kept       | exceptions |\n|%s|------------|------------|\n", width, "column", strings.Repeat("-", width+2))
 	for _, column := range m.columns() {
-		n, ran := 0, 0
+		n, ran, total := 0, 0, len(m.having(slices.Collect(maps.Keys(m[column]))).promises())
 		for _, text := range m[column] {
 			if text != notRun {
 				ran++

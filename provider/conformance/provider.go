@@ -3,239 +3,256 @@ package conformance
 import (
 	"context"
 	"crypto/rand"
+	"maps"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
 )
 
-// ProviderHarness describes a provider to RunProvider. New is required.
+// ProviderHarness describes a provider to RunProvider. Column, New and Failing are required.
 type ProviderHarness struct {
+	// Column names the provider in docs/promises.json: "docker provider".
+	Column string
 	// New returns a new provider. The suite closes it. When t ends, nothing of its sandboxes may be left.
 	New func(t *testing.T) Subject
-	// Spec is the spec of sandboxes. The suite sets their names.
+	// Spec is the spec of sandboxes. Where the promises of a group have no exceptions, the sandboxes have a shell. The
+	// suite sets their names.
 	Spec fumehood.Spec
 	// Failing is the spec of sandboxes whose start fails.
 	Failing fumehood.Spec
+	// Exceptions lists the promises that this provider does not keep, by name.
+	Exceptions map[string]ProviderException
+}
+
+// ProviderException replaces a promise that a provider does not keep. It is like Exception.
+type ProviderException struct {
+	Reason string
+	Check  func(t *testing.T, c *ProviderCase)
 }
 
 // Subject is a provider with what its promises need.
 type Subject struct {
 	fumehood.Provider
+	// Another returns a provider like that of another process, which the harness closes. It may be nil if Exceptions
+	// covers the promises that need it.
+	Another func(t *testing.T) fumehood.Provider
 	// Hinder makes the removal of a sandbox fail until release is called. If it is nil, the promise about that is skipped.
 	Hinder func(t *testing.T, sb fumehood.Sandbox) (release func())
 	// Exists reports whether anything of a sandbox exists. It may be nil.
 	Exists func(t *testing.T, sandbox string) bool
+	// Guests returns how many resident guests a kept sandbox has. It may be nil.
+	Guests func(t *testing.T, sandbox string) int
+	// Only restricts Cleanup of Provider to sandboxes of these names, where other tests have sandboxes in the same place.
+	// It may be nil.
+	Only func(sandboxes ...string)
 }
 
-// RunProvider checks the promises about providers: what they do when they are closed (group "close"), and with the expiry
-// of kept sandboxes (group "kept"). They do not depend on image, user or transport, so docs/promises.json does not list
-// them.
+// ProviderCase is the fixture of one promise about a provider.
+type ProviderCase struct {
+	Subject
+	Harness ProviderHarness
+}
+
+// providerPromise is one subtest of RunProvider.
+type providerPromise struct {
+	name  string // "group/promise"
+	check func(t *testing.T, c *ProviderCase)
+}
+
+func providerPromises() []providerPromise {
+	return slices.Concat(closePromises, keptPromises, keptCommandPromises, cleanupPromises)
+}
+
+func providerNames() (names []string) {
+	for _, p := range providerPromises() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// RunProvider checks the promises about providers, their sandboxes as a whole, and later processes. They do not depend on
+// image, user or transport. When all subtests have ended, it checks docs/promises.json like Run.
 func RunProvider(t *testing.T, h ProviderHarness) {
-	for _, p := range providerPromises {
+	all := providerNames()
+	for name, e := range h.Exceptions {
+		if !slices.Contains(all, name) || e.Reason == "" || e.Check == nil {
+			t.Errorf("Exceptions[%q] is no promise, or it needs a Reason and a Check", name)
+		}
+	}
+	ran := &cells{text: map[string]string{}}
+	t.Cleanup(func() { record(t, h.Column, all, ran.text, ran.begun == len(all)) })
+	for _, p := range providerPromises() {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			s := h.New(t)
+			check, text := p.check, kept
+			if e, ok := h.Exceptions[p.name]; ok {
+				check, text = e.Check, excepted+e.Reason
+			}
+			ran.follow(t, p.name, text)
+			c := &ProviderCase{Subject: h.New(t), Harness: h}
 			ctx := t.Context()
 			t.Cleanup(func() {
-				if err := s.Close(ctx); err != nil {
+				if err := c.Close(ctx); err != nil {
 					t.Errorf("close the provider: %v", err)
 				}
 			})
-			p.check(t, h, s)
+			check(t, c)
 		})
 	}
 }
 
-var providerPromises = []struct {
-	name  string // "group/promise"
-	check func(t *testing.T, h ProviderHarness, s Subject)
-}{
-	{"close/start after close is ErrUnavailable", func(t *testing.T, h ProviderHarness, s Subject) {
-		for range 2 {
-			if err := s.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			spec := named(h.Spec)
-			_, err := s.Start(t.Context(), spec)
-			WantError(t, err, fumehood.ErrUnavailable)
-			s.wantGone(t, spec.Name)
+// exceptGroup returns the same exception for all promises of a group.
+func exceptGroup(group string, e ProviderException) map[string]ProviderException {
+	all := map[string]ProviderException{}
+	for _, name := range providerNames() {
+		if strings.HasPrefix(name, group+"/") {
+			all[name] = e
 		}
-	}},
-	{"close/start during close leaves no sandbox", func(t *testing.T, h ProviderHarness, s Subject) {
-		const starts = 4
-		type ended struct {
-			name string
-			sb   fumehood.Sandbox
-			err  error
+	}
+	return all
+}
+
+// NoOpener returns the exceptions to the promises about kept sandboxes, for a provider that is no provider.Opener.
+func NoOpener(reason string) map[string]ProviderException {
+	return exceptGroup("kept", ProviderException{reason + "; it is no Opener", func(t *testing.T, c *ProviderCase) {
+		if _, is := c.Provider.(provider.Opener); is {
+			t.Error("it is a provider.Opener")
 		}
-		all := make(chan ended, starts)
-		for range starts {
-			spec := named(h.Spec)
-			go func() {
-				sb, err := s.Start(t.Context(), spec)
-				all <- ended{spec.Name, sb, err}
-			}()
+	}})
+}
+
+// NoCleaner returns the exceptions to the promises about Cleanup, for a provider that is no provider.Cleaner.
+func NoCleaner(reason string) map[string]ProviderException {
+	return exceptGroup("cleanup", ProviderException{reason + "; it is no Cleaner", func(t *testing.T, c *ProviderCase) {
+		if _, is := c.Provider.(provider.Cleaner); is {
+			t.Error("it is a provider.Cleaner")
 		}
-		first := <-all // the others have begun, or are about to
-		if err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		all <- first
-		for range starts {
-			e := <-all
-			if e.err == nil {
-				_, e.err = e.sb.Stat(t.Context(), ".")
-			}
-			WantError(t, e.err, fumehood.ErrUnavailable)
-			s.wantGone(t, e.name)
-		}
-	}},
-	{"close/close after an error retries", func(t *testing.T, h ProviderHarness, s Subject) {
-		if s.Hinder == nil {
-			t.Skip("nothing hinders the removal of a sandbox here")
-		}
-		spec := named(h.Spec)
-		sb, err := s.Start(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release := sync.OnceFunc(s.Hinder(t, sb))
-		defer release()
-		if err := s.Close(t.Context()); err == nil {
-			t.Error("no error, although the sandbox cannot be removed")
-		}
-		release()
-		if s.Exists != nil && !s.Exists(t, spec.Name) {
-			t.Error("the sandbox is gone, although it could not be removed")
-		}
-		if err := s.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		s.wantGone(t, spec.Name)
-	}},
-	{"close/failed start leaves nothing", func(t *testing.T, h ProviderHarness, s Subject) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // what is left of a start could block the next one
-		defer cancel()
-		spec, failing := named(h.Spec), h.Failing
-		failing.Name = spec.Name
-		for range 3 {
-			if _, err := s.Start(ctx, failing); err == nil || ctx.Err() != nil {
-				t.Fatalf("got %v, want the failure of the start", err)
-			}
-			s.wantGone(t, spec.Name)
-		}
-		sb, err := s.Start(ctx, spec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := sb.Stat(ctx, "."); err != nil {
-			t.Error(err)
-		}
-	}},
-	{"kept/list describes the sandbox", func(t *testing.T, h ProviderHarness, s Subject) {
-		o := opener(t, s)
-		h.Spec.Labels = map[string]string{"label": "value"}
-		if h.Spec.Compose == nil {
-			h.Spec.Env, h.Spec.ConfigFile = map[string]string{"NAME": "value"}, "/etc/hosts"
-		}
-		began := time.Now()
-		spec := keptFor(t, h, s, 0)
-		k := listed(t, o, spec.Name)
-		if k.Provider != s.Name() || k.Labels["label"] != "value" || len(k.EnvNames) != len(spec.Env) || k.ConfigFile != spec.ConfigFile {
-			t.Errorf("listed as %+v", k)
-		}
-		if k.Created.Before(began.Add(-time.Second)) || k.Created.After(time.Now().Add(time.Second)) {
-			t.Errorf("it was created at %v, want after %v", k.Created, began)
-		}
-		for _, service := range k.Services {
-			if k.States[service.Name] != "running" {
-				t.Errorf("service %s is %q", service.Name, k.States[service.Name])
-			}
-		}
-	}},
-	{"kept/expiry is the TTL after the start", func(t *testing.T, h ProviderHarness, s Subject) {
-		o := opener(t, s)
-		began := time.Now()
-		spec := keptFor(t, h, s, time.Hour)
-		first, last := began.Add(time.Hour-time.Second), time.Now().Add(time.Hour)
-		if until := listed(t, o, spec.Name).Expires; until.Before(first) || until.After(last) {
-			t.Errorf("it expires at %v, want between %v and %v", until, first, last)
-		}
-		if until := listed(t, o, keptFor(t, h, s, 0).Name).Expires; !until.IsZero() {
-			t.Errorf("a sandbox without a TTL expires at %v", until)
-		}
-	}},
-	{"kept/renew returns the listed expiry", func(t *testing.T, h ProviderHarness, s Subject) {
-		o := opener(t, s)
-		name := keptFor(t, h, s, time.Hour).Name
-		before := listed(t, o, name).Expires
-		for _, ttl := range []time.Duration{2 * time.Hour, time.Minute} { // never earlier than before
-			until, err := o.Renew(t.Context(), name, ttl)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if listed := listed(t, o, name).Expires; !until.Equal(listed) || !until.After(before.Add(time.Hour/2)) {
-				t.Errorf("renewed for %v: until %v, listed %v, before %v", ttl, until, listed, before)
-			}
-		}
-	}},
+	}})
 }
 
 // wantGone checks that nothing of a sandbox exists.
-func (s Subject) wantGone(t *testing.T, sandbox string) {
+func (c *ProviderCase) wantGone(t *testing.T, sandbox string) {
 	t.Helper()
-	if s.Exists != nil && s.Exists(t, sandbox) {
+	if c.Exists != nil && c.Exists(t, sandbox) {
 		t.Errorf("something is left of %s", sandbox)
 	}
 }
 
-// named returns the spec with a name that no other sandbox has.
-func named(spec fumehood.Spec) fumehood.Spec {
+// spec returns the spec of sandboxes, with a name that no other sandbox has.
+func (c *ProviderCase) spec() fumehood.Spec {
+	spec := c.Harness.Spec
+	spec.Env, spec.Labels = maps.Clone(spec.Env), maps.Clone(spec.Labels)
 	spec.Name = "promise-" + strings.ToLower(rand.Text()[:12])
 	return spec
 }
 
-// opener returns the provider if it opens kept sandboxes. Otherwise it skips t.
-func opener(t *testing.T, s Subject) provider.Opener {
+// start starts a sandbox, which the provider's Close removes.
+func (c *ProviderCase) start(t *testing.T, spec fumehood.Spec) fumehood.Sandbox {
 	t.Helper()
-	o, ok := s.Provider.(provider.Opener)
-	if !ok {
-		t.Skip("the provider does not list kept sandboxes")
-	}
-	return o
-}
-
-// keptFor starts a kept sandbox, closes it, and removes it when t ends.
-func keptFor(t *testing.T, h ProviderHarness, s Subject, ttl time.Duration) fumehood.Spec {
-	t.Helper()
-	spec := named(h.Spec)
-	spec.Keep, spec.TTL = true, ttl
-	sb, err := s.Start(t.Context(), spec)
+	sb, err := c.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Close(t.Context()); err != nil {
+	return sb
+}
+
+// keep starts a kept sandbox, which must still exist when t ends. It is removed then.
+func (c *ProviderCase) keep(t *testing.T, spec fumehood.Spec) fumehood.Sandbox {
+	t.Helper()
+	spec.Keep = true
+	sb := c.start(t, spec)
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		found, err := c.Provider.(provider.Cleaner).Cleanup(ctx, provider.CleanupOptions{Names: []string{spec.Name}})
+		if err != nil || !removes(found, spec.Name) {
+			t.Errorf("the kept sandbox is not removed: %+v, %v", found, err)
+		}
+		c.wantGone(t, spec.Name)
+	})
+	return sb
+}
+
+// keepClosed starts a kept sandbox and closes it.
+func (c *ProviderCase) keepClosed(t *testing.T, spec fumehood.Spec) (name string) {
+	t.Helper()
+	if err := c.keep(t, spec).Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+	return spec.Name
+}
+
+// removes reports whether Cleanup has removed something of a sandbox.
+func removes(found []provider.Leftover, sandbox string) bool {
+	return slices.ContainsFunc(found, func(l provider.Leftover) bool { return l.Sandbox == sandbox && l.Removed })
+}
+
+// open opens a kept sandbox as another process does. It is closed when t ends.
+func (c *ProviderCase) open(t *testing.T, name string) fumehood.Sandbox {
+	t.Helper()
+	sb, err := c.Another(t).(provider.Opener).Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		if _, err := s.Provider.(provider.Cleaner).Cleanup(ctx, provider.CleanupOptions{Names: []string{spec.Name}}); err != nil {
+		if err := sb.Close(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	return spec
+	return sb
 }
 
-// listed returns how the provider lists a kept sandbox.
-func listed(t *testing.T, o provider.Opener, name string) provider.KeptSandbox {
-	t.Helper()
-	found, err := o.Kept(t.Context(), name)
-	if err != nil || len(found) != 1 || found[0].Name != name {
-		t.Fatalf("%s is listed as %+v, %v", name, found, err)
+// only restricts Cleanup to sandboxes of these names.
+func (c *ProviderCase) only(names ...string) {
+	if c.Only != nil {
+		c.Only(names...)
 	}
-	return found[0]
+}
+
+// listed returns how the provider lists a kept sandbox; nil if it does not.
+func (c *ProviderCase) listed(t *testing.T, name string) *provider.KeptSandbox {
+	t.Helper()
+	found, err := c.Provider.(provider.Opener).Kept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := c.Provider.(provider.Opener).Kept(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(found, func(k provider.KeptSandbox) bool { return k.Name == name })
+	if len(named) > 1 || (len(named) == 1) != (i >= 0) {
+		t.Errorf("%s is listed as %+v, and by its name as %+v", name, found, named)
+	}
+	if i < 0 {
+		return nil
+	}
+	return &found[i]
+}
+
+// wantListed returns how the provider lists a kept sandbox.
+func (c *ProviderCase) wantListed(t *testing.T, name string) *provider.KeptSandbox {
+	t.Helper()
+	k := c.listed(t, name)
+	if k == nil {
+		t.Fatalf("%s is not listed", name)
+	}
+	return k
+}
+
+// sh runs a script that must succeed, and returns its output.
+func sh(t *testing.T, s fumehood.Service, script string) string {
+	t.Helper()
+	res, err := s.Exec(t.Context(), shell(script))
+	if err != nil || !res.Success() {
+		t.Fatalf("%s: %+v, %v", script, res, err)
+	}
+	return strings.TrimSpace(res.Stdout.Text())
+}
+
+func shell(script string) fumehood.Cmd {
+	return fumehood.Cmd{Args: []string{"sh", "-c", script}, Timeout: commandBound}
 }

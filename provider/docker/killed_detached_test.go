@@ -16,37 +16,6 @@ func wantKilled(t *testing.T, what string, p fumehood.Process, signal int) {
 	}
 }
 
-// Processes that wait for a detached command learn that another one has killed it.
-func TestDetached_killedElsewhere(t *testing.T) {
-	t.Parallel()
-	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: debian})
-	a, b := open(t, sb.Info().Name, docker.Options{}), open(t, sb.Info().Name, docker.Options{})
-	for _, c := range []struct {
-		user   string
-		signal int // 0 means Kill
-		ends   int
-	}{{"", 0, 15}, {"", 9, 9}, {"tester", 0, 15}, {"tester", 9, 9}} {
-		p, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, User: c.user, Detach: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := p.Info().ID
-		waits, kills := rejoined(t, a, id), rejoined(t, b, id)
-		if c.signal == 0 {
-			err = kills.Kill(t.Context())
-		} else {
-			err = kills.Signal(t.Context(), c.signal)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantKilled(t, "who started it", p, c.ends)
-		wantKilled(t, "who waits", waits, c.ends)
-		wantKilled(t, "who killed it", kills, c.ends)
-		wantKilled(t, "who comes late", rejoined(t, open(t, sb.Info().Name, docker.Options{}), id), c.ends)
-	}
-}
-
 // A command may kill its supervisor, or all of its user's processes, when it is to end.
 func TestKill_takesSupervisor(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -9,17 +10,22 @@ import (
 	"github.com/fumehood/fumehood/test/faultproxy"
 )
 
-// The promises about providers: what Close leaves, and when kept sandboxes expire.
-func TestRunProvider(t *testing.T) {
+func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	warm(t)
 	conformance.RunProvider(t, conformance.ProviderHarness{
-		Spec: fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: project(t, broken)},
+		Column: "docker provider",
+		Spec:   fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: project(t, broken)},
 		New: func(t *testing.T) conformance.Subject {
 			// A place that a failed start does not give back blocks the next one.
-			p, proxy := faulty(t, docker.Options{MaxRunning: 2}.Sped(4))
+			opts := docker.Options{MaxRunning: 2, StateDir: t.TempDir()}
+			p, proxy := faulty(t, opts.Sped(4))
 			return conformance.Subject{
-				Provider: p,
+				Provider: p, Only: p.OnlySandboxes,
+				Another: func(t *testing.T) fumehood.Provider { return newProvider(t, docker.Options{StateDir: opts.StateDir}) },
+				Guests: func(t *testing.T, name string) int {
+					return len(names(t, filepath.Join(opts.StateDir, name, "sockets-default")))
+				},
 				Hinder: func(*testing.T, fumehood.Sandbox) func() {
 					proxy.Decide(func(call string) faultproxy.Fault {
 						if call == "DELETE /containers/*" {

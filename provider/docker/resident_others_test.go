@@ -35,53 +35,6 @@ func listedIn(t *testing.T, s fumehood.Service) string {
 	return b.String()
 }
 
-func TestDetached_otherUsers(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, fumehood.Spec{Image: debian})
-	const answer = `id -un; read -r line; echo "got $line"; exit 7`
-	for i, user := range []string{"nobody", "", "nobody", "daemon"} {
-		if d := detachedBy(t, sb, user, answer); d.Info().ID != i+1 {
-			t.Errorf("%q has number %d, want %d", user, d.Info().ID, i+1)
-		}
-	}
-	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"/no/such/program"}, User: "nobody", Detach: true}); !errors.Is(err, fumehood.ErrProgramNotFound) {
-		t.Errorf("command that cannot be started: %v", err)
-	}
-	if _, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"true"}, User: "none-of-that-name", Detach: true}); !errors.Is(err, fumehood.ErrUserNotFound) {
-		t.Errorf("as an unknown user: %v", err)
-	}
-	if err := p.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	later := open(t, sb.Info().Name, docker.Options{})
-	if got, want := listedIn(t, later), fmt.Sprintf("1 %[1]s;2 %[1]s;3 %[1]s;4 %[1]s;", answer); got != want {
-		t.Fatalf("listed: %s", got)
-	}
-	for id, user := range map[int]string{1: "nobody", 2: "root", 3: "nobody", 4: "daemon"} {
-		d := rejoined(t, later, id)
-		if _, err := fmt.Fprintf(d, "%d\n", id); err != nil {
-			t.Error(err)
-		}
-		res, err := d.Wait(t.Context())
-		if want := fmt.Sprintf("%s\ngot %d\n", user, id); err != nil || res.ExitCode != 7 || res.Stdout.Text() != want {
-			t.Errorf("number %d: %v, %+v, want %q", id, err, res, want)
-		}
-	}
-	for _, id := range []int{1, 4} {
-		if err := rejoined(t, later, id).Forget(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if got := listedIn(t, open(t, sb.Info().Name, docker.Options{})); got != fmt.Sprintf("2 %[1]s;3 %[1]s;", answer) {
-		t.Errorf("listed after two were forgotten: %s", got)
-	}
-	if d := detachedBy(t, later, "daemon", "true"); d.Info().ID != 6 { // 5 could not be started
-		t.Errorf("the next one has number %d", d.Info().ID)
-	}
-}
-
 // webAlone runs its own program, so that all of its guests are started by execs.
 const webAlone = `
 services:

@@ -75,185 +75,6 @@ func rejoined(t *testing.T, sb fumehood.Sandbox, id int) fumehood.Process {
 	return p
 }
 
-func followed(t *testing.T, p fumehood.Process, s fumehood.Stream, from int64) string {
-	t.Helper()
-	var b bytes.Buffer
-	for c, err := range p.Follow(t.Context(), s, from) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Write(c.Data)
-	}
-	return b.String()
-}
-
-func TestDetached_laterProcess(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, fumehood.Spec{Image: debian})
-	name := sb.Info().Name
-	cmd := fumehood.Cmd{Args: []string{"sh", "-c", `echo first; echo warned >&2; while read -r line; do echo "got $line"; done; exit 7`}, Detach: true, StdinPipe: true}
-	first, err := sb.Start(t.Context(), cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(first, "one\n"); err != nil {
-		t.Fatal(err)
-	}
-	for c, err := range first.Follow(t.Context(), fumehood.Stdout, 6) { // waits until it reads
-		if err != nil || string(c.Data) != "got one\n" {
-			t.Fatalf("%q, %v", c.Data, err)
-		}
-		break
-	}
-	if err := sb.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if res, err := first.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
-		t.Errorf("in the process that closed the sandbox: %+v, %v", res, err)
-	}
-
-	a, b := open(t, name, docker.Options{}), open(t, name, docker.Options{})
-	if all := a.Processes(); len(all) != 0 {
-		t.Errorf("%d commands are known before the search", len(all))
-	}
-	later, other := rejoined(t, a, first.Info().ID), rejoined(t, b, first.Info().ID)
-	if info := later.Info(); info.Ended || len(info.Args) != 3 || time.Since(info.Started) < 0 || info.Started.Sub(first.Info().Started).Abs() > time.Minute {
-		t.Errorf("it is described as %+v", info)
-	}
-	if err := later.Forget(t.Context()); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("forgotten while it runs: %v", err)
-	}
-	if _, err := io.WriteString(later, "two\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.CloseStdin(); err == nil {
-		// Its output may come before or after that of the other input.
-		if out := followed(t, other, fumehood.Stdout, 0); !strings.HasPrefix(out, "first\ngot one\n") {
-			t.Errorf("it has printed %q", out)
-		}
-	} else {
-		t.Error(err)
-	}
-	for _, p := range []fumehood.Process{later, other} {
-		res, err := p.Wait(t.Context())
-		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 7 || !strings.HasPrefix(res.Stdout.Text(), "first\ngot one\n") || res.Stderr.Text() != "warned\n" {
-			t.Errorf("got %+v, %v", res, err)
-		}
-		if got := followed(t, p, fumehood.Stdout, 3); !strings.HasPrefix(got, "st\ngot one\n") {
-			t.Errorf("from 3 on came %q", got)
-		}
-	}
-	if ended := rejoined(t, open(t, name, docker.Options{}), first.Info().ID); !ended.Info().Ended || followed(t, ended, fumehood.Stderr, 0) != "warned\n" {
-		t.Errorf("after its end it is described as %+v", ended.Info())
-	}
-	if err := later.Forget(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := b.RefreshProcesses(t.Context()); err != nil || len(b.Processes()) != 0 || len(a.Processes()) != 0 {
-		t.Errorf("still listed after it was forgotten: %v", err)
-	}
-	if err := other.Forget(t.Context()); err != nil {
-		t.Errorf("forgotten twice: %v", err)
-	}
-}
-
-func TestDetached_signalAndKill(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, fumehood.Spec{Image: debian})
-	script := map[string]string{
-		"signal": `trap 'echo caught; exit 4' TERM; echo ready; while :; do sleep 0.05; done`,
-		"kill":   `setsid sleep 1000 & sleep 1000 & wait`,
-		"wall":   `sleep 1000`,
-	}
-	if d, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true, Timeout: 200 * time.Millisecond}); err != nil {
-		t.Error(err)
-	} else if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.ExitCode != -1 {
-		t.Errorf("for the process that started it: %+v, %v", res, err)
-	} else if res, err = rejoined(t, open(t, sb.Info().Name, docker.Options{}), d.Info().ID).Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut {
-		t.Errorf("for another process: %+v, %v", res, err)
-	}
-	ids := map[string]int{}
-	for name, text := range script {
-		cmd := fumehood.Cmd{Args: []string{"sh", "-c", text}, Detach: true}
-		if name == "wall" {
-			cmd.Timeout = 2 * time.Second
-		}
-		d, err := sb.Start(t.Context(), cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids[name] = d.Info().ID
-	}
-	if err := sb.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	again := open(t, sb.Info().Name, docker.Options{})
-	d := rejoined(t, again, ids["signal"])
-	for _, err := range d.Follow(t.Context(), fumehood.Stdout, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		break
-	}
-	if err := d.Signal(t.Context(), 15); err != nil {
-		t.Fatal(err)
-	}
-	if res, err := d.Wait(t.Context()); err != nil || res.ExitCode != 4 || res.Stdout.Text() != "ready\ncaught\n" {
-		t.Errorf("signaled: %+v, %v", res, err)
-	}
-	d = rejoined(t, again, ids["kill"])
-	if err := d.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Leaked {
-		t.Errorf("killed: %+v, %v", res, err)
-	}
-	d = rejoined(t, again, ids["wall"])
-	if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.TimedOut || res.Duration < 2*time.Second {
-		t.Errorf("timeout in the kept sandbox: %+v, %v", res, err)
-	}
-	if n := says(t, again, "sh", "-c", `n=0; for f in /proc/[0-9]*/cmdline; do if tr '\0' ' ' <$f 2>/dev/null | grep -q '^sleep 1000'; then n=$((n+1)); fi; done; echo $n`); n != "0\n" {
-		t.Errorf("%s of their descendants are alive", strings.TrimSpace(n))
-	}
-}
-
-func TestResident_connectionEnds(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, fumehood.Spec{Image: debian})
-	name := sb.Info().Name
-	holders := []fumehood.Sandbox{sb, open(t, name, docker.Options{}), open(t, name, docker.Options{})}
-	for i, h := range holders {
-		cmd := fumehood.Cmd{Args: []string{"sh", "-c", `echo up; exec sleep "$0"`, strconv.Itoa(2000 + i)}}
-		attached, err := h.Start(t.Context(), cmd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range attached.Follow(t.Context(), fumehood.Stdout, 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			break
-		}
-	}
-	if _, err := holders[1].Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "3000"}, Detach: true}); err != nil {
-		t.Fatal(err)
-	}
-	last := open(t, name, docker.Options{})
-	living := func() string {
-		return says(t, last, "sh", "-c", `for f in /proc/[0-9]*/cmdline; do tr '\0' ' ' <$f 2>/dev/null; echo; done | grep '^sleep [23]' | sort | tr -d '\n'`)
-	}
-	want := []string{"sleep 2001 sleep 2002 sleep 3000 ", "sleep 2002 sleep 3000 ", "sleep 3000 "}
-	for i, h := range holders {
-		if err := h.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		conformance.Eventually(t, "the connection's command has ended, and no other: "+want[i], func() bool { return living() == want[i] })
-	}
-}
-
 func TestResident_attacked(t *testing.T) {
 	t.Parallel()
 	for title, c := range map[string]struct {
@@ -547,80 +368,18 @@ func TestOpen_errors(t *testing.T) {
 	}
 }
 
-func TestCleanup_expired(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	sb := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour})
-	over := start(t, p, fumehood.Spec{Image: busybox, Keep: true, TTL: time.Nanosecond})
-	p.OnlySandboxes(sb.Info().Name, over.Info().Name)
-	conformance.Eventually(t, "the expired sandbox is removed", func() bool {
-		if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return len(objectsOf(t, over.Info().Name)) == 0
-	})
-	if left := objectsOf(t, sb.Info().Name); len(left) != 1 {
-		t.Errorf("objects of the other sandbox: %v", left)
-	}
-	if _, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, TTL: time.Hour}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("TTL of a sandbox that is not kept: %v", err)
-	}
-}
-
+// A renewal is an object of its own, which the next one replaces.
 func TestRenew(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
-	const ttl = 5 * time.Second
-	name := ""
-	t.Cleanup(func() {
-		if left := objectsOf(t, name); len(left) != 0 {
-			t.Errorf("objects after its removal: %v", left)
-		}
-	})
-	began := time.Now()
-	name = keep(t, p, fumehood.Spec{Image: busybox, TTL: ttl}).Info().Name
-	forever := keep(t, p, fumehood.Spec{Image: busybox}).Info().Name
-	p.OnlySandboxes(name, forever)
-	expiry := func(name string) time.Time {
-		t.Helper()
-		all, err := newProvider(t, docker.Options{}).Kept(t.Context())
-		if err != nil {
+	name := keep(t, p, fumehood.Spec{Image: busybox, TTL: time.Hour}).Info().Name
+	for range 3 {
+		if _, err := p.Renew(t.Context(), name, 2*time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		for _, k := range all {
-			if k.Name == name {
-				return k.Expires
-			}
-		}
-		t.Fatalf("%s is not kept", name)
-		return time.Time{}
-	}
-	var until time.Time
-	for _, more := range []time.Duration{time.Hour, 2 * time.Hour, time.Minute} { // never earlier than before
-		next, err := newProvider(t, docker.Options{}).Renew(t.Context(), name, more)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if next.Before(until) || !next.Equal(expiry(name)) || next.Before(began.Add(more-2*time.Second)) {
-			t.Errorf("renewed for %v: until %v, listed %v, before %v", more, next, expiry(name), until)
-		}
-		until = next
 	}
 	if left := objectsOf(t, name); len(left) != 2 { // the container, and one renewal
 		t.Errorf("objects: %v", left)
-	}
-	conformance.Eventually(t, "its first time is over", func() bool { return time.Since(began) > ttl+2*time.Second })
-	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if left := objectsOf(t, name); len(left) != 2 {
-		t.Errorf("objects after a cleanup: %v", left)
-	}
-	if next, err := p.Renew(t.Context(), forever, time.Hour); err != nil || !next.IsZero() || !expiry(forever).IsZero() {
-		t.Errorf("renewed what does not expire: %v, %v", next, err)
-	}
-	if _, err := p.Renew(t.Context(), "unknown", time.Hour); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("renewed what there is not: %v", err)
 	}
 }
 
@@ -754,39 +513,6 @@ func TestDetached_connectionBreaks(t *testing.T) {
 	}
 	if err := again.Forget(t.Context()); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestDetached_writeAfterEnd(t *testing.T) {
-	t.Parallel()
-	sb := keep(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
-	for name, script := range map[string]string{"it has ended": "true", "it ends meanwhile": "read x"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", script}, Detach: true, StdinPipe: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if script == "true" {
-				if _, err := proc.Wait(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			later := rejoined(t, open(t, sb.Info().Name, docker.Options{}), proc.Info().ID)
-			written := make(chan error, 1)
-			go func() {
-				_, err := later.Write(bytes.Repeat([]byte("x\n"), 4<<20))
-				written <- err
-			}()
-			select {
-			case err := <-written:
-				if !errors.Is(err, fumehood.ErrUnavailable) {
-					t.Errorf("got %v", err)
-				}
-			case <-time.After(time.Minute):
-				t.Error("the write did not return")
-			}
-		})
 	}
 }
 

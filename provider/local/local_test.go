@@ -150,15 +150,6 @@ func TestStart_unsupported(t *testing.T) {
 	}
 }
 
-func TestStart_sameName(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, local.Options{})
-	start(t, p, fumehood.Spec{Name: "same"})
-	if _, err := p.Start(t.Context(), fumehood.Spec{Name: "same"}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestSandbox_folder(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")

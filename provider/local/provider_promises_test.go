@@ -10,15 +10,22 @@ import (
 	"github.com/fumehood/fumehood/provider/local"
 )
 
-// The promises about providers: what Close leaves.
-func TestRunProvider(t *testing.T) {
+func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	conformance.RunProvider(t, conformance.ProviderHarness{
-		Failing: fumehood.Spec{Dir: "/no/such/dir"},
+		Column:  "local provider",
+		Failing: fumehood.Spec{Dir: "/no/such/dir"}, Exceptions: conformance.NoOpener("kept sandboxes are only folders"),
 		New: func(t *testing.T) conformance.Subject {
 			state := filepath.Join(t.TempDir(), "state")
 			return conformance.Subject{
 				Provider: newProvider(t, local.Options{StateDir: state}), Hinder: hinder(state),
+				Another: func(t *testing.T) fumehood.Provider {
+					p, err := local.New(local.Options{StateDir: state})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return p
+				},
 				Exists: func(_ *testing.T, name string) bool {
 					_, err := os.Lstat(filepath.Join(state, name))
 					return err == nil

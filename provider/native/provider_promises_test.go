@@ -11,19 +11,27 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance"
-	"github.com/fumehood/fumehood/provider/native"
 )
 
-// The promises about providers: what Close leaves, and when kept sandboxes expire.
-func TestRunProvider(t *testing.T) {
+func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	need(t)
 	conformance.RunProvider(t, conformance.ProviderHarness{
-		Spec: fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: composeFile(t, broken)},
+		Column: "native provider",
+		Spec:   fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: composeFile(t, broken)},
 		New: func(t *testing.T) conformance.Subject {
-			state := filepath.Join(t.TempDir(), "state")
+			d := newStateDir(t)
+			state := string(d)
 			s := conformance.Subject{
-				Provider: newProvider(t, native.Options{StateDir: state}),
+				Provider: d.keeper(t),
+				Another:  func(t *testing.T) fumehood.Provider { return d.another(t) },
+				Guests: func(t *testing.T, name string) int {
+					sockets, err := os.ReadDir(filepath.Join(state, name, "sockets-default"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return len(sockets)
+				},
 				Exists: func(_ *testing.T, name string) bool {
 					_, err := os.Lstat(filepath.Join(state, name))
 					return err == nil

@@ -40,7 +40,6 @@ func run(t *testing.T, svc fumehood.Service, script string) string {
 func TestProvider_Start_rejected(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, native.Options{})
-	start(t, p, fumehood.Spec{Name: "taken", Image: busybox})
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
 		spec fumehood.Spec
@@ -54,7 +53,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 		"other network":  {fumehood.Spec{Image: busybox, Network: fumehood.Network{Mode: "other"}}, fumehood.ErrUnsupported},
 		"few processes":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{PIDs: 10}}, fumehood.ErrConfig},
 		"no disk limit":  {fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Disk: fumehood.NoLimit}}, fumehood.ErrUnsupported},
-		"name taken":     {fumehood.Spec{Image: busybox, Name: "taken"}, fumehood.ErrConfig},
 		"unknown user":   {fumehood.Spec{Image: busybox, User: "nobody-of-that-name"}, fumehood.ErrConfig},
 		"unknown group":  {fumehood.Spec{Image: busybox, User: "0:nobody-of-that-name"}, fumehood.ErrConfig},
 		"bad image name": {fumehood.Spec{Image: "UPPER/case"}, fumehood.ErrConfig},
@@ -75,25 +73,6 @@ func TestProvider_Start_rejected(t *testing.T) {
 			conformance.WantError(t, err, c.want)
 		})
 	}
-}
-
-func TestProvider_Start_canceled(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, native.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := p.Start(ctx, fumehood.Spec{Image: busybox})
-	conformance.WantError(t, err, fumehood.ErrCanceled)
-}
-
-func TestProvider_Start_closed(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, native.Options{})
-	if err := p.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox})
-	conformance.WantError(t, err, fumehood.ErrUnavailable)
 }
 
 // A start that is under way ends with the provider, and leaves nothing.
@@ -345,26 +324,4 @@ func TestSandbox_Stop_joining(t *testing.T) {
 		}
 	}
 	joins.Wait()
-}
-
-func TestProvider_Cleanup(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, native.Options{})
-	sb := start(t, p, fumehood.Spec{Image: busybox})
-	all, err := p.Cleanup(t.Context(), provider.CleanupOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := false
-	for _, l := range all {
-		if l.Sandbox == sb.Info().Name {
-			found = !l.Remove && l.Owner == "alive"
-		}
-	}
-	if !found {
-		t.Errorf("got %+v", all)
-	}
-	if got := run(t, sb, "echo alive"); got != "alive" {
-		t.Error(got)
-	}
 }
