@@ -63,7 +63,7 @@ type providerPromise struct {
 }
 
 func providerPromises() []providerPromise {
-	return slices.Concat(closePromises, keptPromises, keptCommandPromises, cleanupPromises)
+	return slices.Concat(closePromises, keptPromises, keptCommandPromises, cleanupPromises, projectPromises)
 }
 
 func providerNames() (names []string) {
@@ -121,6 +121,14 @@ func NoOpener(reason string) map[string]ProviderException {
 		if _, is := c.Provider.(provider.Opener); is {
 			t.Error("it is a provider.Opener")
 		}
+	}})
+}
+
+// NoProjects returns the exceptions to the promises about Compose projects, for a provider that refuses them.
+func NoProjects(reason string) map[string]ProviderException {
+	return exceptGroup("project", ProviderException{reason + "; ErrUnsupported", func(t *testing.T, c *ProviderCase) {
+		_, err := c.Start(t.Context(), fumehood.Spec{Compose: &fumehood.Compose{Content: "services: {default: {image: any}}"}})
+		WantError(t, err, fumehood.ErrUnsupported)
 	}})
 }
 

@@ -6,14 +6,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,22 +31,6 @@ func project(t *testing.T, yaml string) *fumehood.Compose {
 	return &fumehood.Compose{Files: []string{file}}
 }
 
-const twoServices = `
-services:
-  web:
-    image: fumehood-test/python
-    command: [python3, -m, http.server, "8000"]
-    ports: ["8000:8000"]
-    healthcheck:
-      test: [CMD, python3, -c, "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000')"]
-      interval: 500ms
-      retries: 100
-  default:
-    image: fumehood-test/python
-    command: sleep infinity
-    depends_on: {web: {condition: service_healthy}}
-`
-
 func TestCompose_limitBeyondMachine(t *testing.T) {
 	t.Parallel()
 	for memory, logged := range map[string]bool{"900000g": true, "64m": false} {
@@ -59,26 +40,6 @@ func TestCompose_limitBeyondMachine(t *testing.T) {
 		if strings.Contains(log.String(), "the sandbox has no limit") != logged {
 			t.Errorf("%s: the log says %q", memory, log.String())
 		}
-	}
-}
-
-func TestCompose_order(t *testing.T) {
-	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, twoServices)})
-	info := sb.Info()
-	if len(info.Services) != 2 || info.Services[0].Name != "default" || info.Services[1].Name != "web" {
-		t.Fatalf("got %+v", info.Services)
-	}
-	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"python3", "-c", "import urllib.request; print(urllib.request.urlopen('http://web:8000').status)"}})
-	if err != nil || res.Stdout.Text() != "200\n" {
-		t.Errorf("%v, %+v", err, res)
-	}
-	web, err := sb.Lookup("web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"hostname"}}); err != nil || res.ExitCode != 0 {
-		t.Errorf("%v, %+v", err, res)
 	}
 }
 
@@ -141,113 +102,6 @@ secrets: {s: {environment: S}}
 	}
 }
 
-func TestCompose_internalPorts(t *testing.T) {
-	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}), fumehood.Spec{Compose: project(t, twoServices)})
-	web, err := sb.Lookup("web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := web.Connection(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(conn.Ports) != 1 || conn.Ports[0].Container != 8000 || conn.Ports[0].Address != "127.0.0.1" || conn.Ports[0].Protocol != "tcp" {
-		t.Fatalf("got %+v", conn.Ports)
-	}
-	if want := []string{"docker", "exec", "-it", web.ServiceInfo().Container, "bash", "-l"}; !slices.Equal(conn.Shell, want) {
-		t.Errorf("got the shell %q, want %q", conn.Shell, want)
-	}
-	for range 20 {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", conn.Ports[0].Host), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Close = true
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(body), "Directory listing") {
-			t.Fatalf("%v, %v, %q", err, res.Status, body)
-		}
-	}
-}
-
-func TestCompose_startFails(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	for name, c := range map[string]struct {
-		yaml  string
-		ready time.Duration
-		class error
-		want  []string
-	}{
-		"a service that fails": {`
-services:
-  default: {image: fumehood-test/python, command: sleep infinity, healthcheck: {test: "true", interval: 2s}}
-  db: {image: fumehood-test/python, command: [sh, -c, "echo one; echo two >&2; exit 3"]}
-`, 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "one", "two"}},
-		"an unhealthy service": {`
-services:
-  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
-  db:
-    image: fumehood-test/python
-    command: [sh, -c, "echo up; exec sleep 1000"]
-    healthcheck: {test: "echo sick; false", interval: 200ms, retries: 2}
-`, 0, fumehood.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "sick", "up"}},
-		"a service that takes too long": {`
-services:
-  default: {image: fumehood-test/python, command: sleep infinity}
-  db:
-    image: fumehood-test/python
-    command: [sh, -c, "exec sleep 1000"]
-    healthcheck: {test: "false", interval: 1h}
-`, 6 * time.Second, fumehood.ErrLimit, []string{"wait until healthy in service db", "LIMIT, which is the limit"}},
-		"a slow one-shot service": {`
-services:
-  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: fumehood-test/python, command: [sh, -c, "exec sleep 1000"]}
-`, 6 * time.Second, fumehood.ErrLimit, []string{"wait until completed in service setup", "LIMIT, which is the limit"}},
-		"a slow post_start command": {`
-services:
-  default: {image: fumehood-test/python, command: sleep infinity, post_start: [{command: sleep 1000}]}
-`, 4 * time.Second, fumehood.ErrLimit, []string{"start in service default: it has not started after LIMIT, which is the limit"}},
-		"a one-shot service that fails": {`
-services:
-  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: fumehood-test/python, command: [sh, -c, "echo broken; exit 4"]}
-`, 0, fumehood.ErrUnavailable, []string{"service setup", "exited with code 4", "broken"}},
-		"an ended default service": {`
-services:
-  default: {image: fumehood-test/python, command: "true"}
-  other: {image: fumehood-test/python, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
-`, 0, fumehood.ErrUnavailable, []string{"in service default", "exited with code 0", "default service"}},
-		"a program that is not there": {`
-services:
-  default: {image: fumehood-test/python, command: /nothing/there}
-`, 0, fumehood.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for ready := c.ready; ; ready *= 2 {
-				spec := fumehood.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
-				spec.Compose.ReadyTimeout = ready
-				err := comesToNothing(t, p, spec, c.class)
-				if slow := "it has not started"; err != nil && strings.Contains(err.Error(), slow) && !strings.Contains(strings.Join(c.want, " "), slow) && ready < time.Minute {
-					continue // on a busy machine the failure may come after the start
-				}
-				for _, want := range c.want {
-					wantText(t, err, strings.ReplaceAll(want, "LIMIT", ready.String()))
-				}
-				break
-			}
-		})
-	}
-}
-
 // comesToNothing checks that a start fails with an error of the given class and leaves nothing. It returns the error.
 func comesToNothing(t *testing.T, p *docker.Provider, spec fumehood.Spec, class error) error {
 	t.Helper()
@@ -269,59 +123,6 @@ func wantText(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v does not contain %q", err, want)
-	}
-}
-
-func TestCompose_optionalFails(t *testing.T) {
-	t.Parallel()
-	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Compose: project(t, `
-services:
-  default:
-    image: fumehood-test/python
-    command: sleep infinity
-    depends_on:
-      extra: {condition: service_healthy, required: false}
-      setup: {condition: service_completed_successfully}
-    volumes: ["data:/data"]
-  extra: {image: fumehood-test/python, command: "false", healthcheck: {test: "true"}}
-  setup: {image: fumehood-test/python, command: [sh, -c, "echo done > /data/made"], volumes: ["data:/data"]}
-volumes: {data: {}}
-`)})
-	if got, err := sb.ReadFile(t.Context(), "/data/made", fumehood.ReadOptions{}); err != nil || string(got) != "done\n" {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
-func TestCompose_startCanceled(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	const yaml = `
-services:
-  default: {image: fumehood-test/python, command: sleep infinity, depends_on: {db: {condition: service_healthy}}}
-  db: {image: fumehood-test/python, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}, volumes: ["data:/data"]}
-volumes: {data: {}}
-`
-	for _, after := range []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 3 * time.Second} {
-		t.Run(after.String(), func(t *testing.T) {
-			t.Parallel()
-			if !canceledAfter(t, p, after, yaml) {
-				t.Error("it came up")
-			}
-		})
-	}
-}
-
-func TestCompose_nameTaken(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	spec := fumehood.Spec{Name: "taken-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, "services: {default: {image: fumehood-test/busybox, command: sleep infinity}}")}
-	first := start(t, p, spec)
-	other := newProvider(t, docker.Options{})
-	if _, err := other.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "already") {
-		t.Errorf("got %v", err)
-	}
-	if res, err := first.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); err != nil || res.ExitCode != 0 {
-		t.Errorf("the first sandbox does not work any more: %v, %+v", err, res)
 	}
 }
 

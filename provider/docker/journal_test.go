@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/journal"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -41,7 +42,7 @@ func TestJournal_startPhases(t *testing.T) {
 	}{
 		"an image":            {fumehood.Spec{Image: "fumehood-test/busybox"}, "none", "none", 0, 0},
 		"an image on bridge":  {fumehood.Spec{Image: "fumehood-test/busybox", Network: fumehood.Network{Mode: "bridge"}, Ports: []fumehood.Port{{Container: 80}}}, "bridge", "internet", 1, 1},
-		"an internal project": {fumehood.Spec{Compose: project(t, twoServices)}, "internal", "none", 1, 1},
+		"an internal project": {fumehood.Spec{Compose: project(t, conformance.Shopping(busybox, "7"))}, "internal", "none", 1, 1},
 	} {
 		var out bytes.Buffer
 		c.spec.Journal = journal.New(&out, nil).Logger

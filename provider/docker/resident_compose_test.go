@@ -1,15 +1,11 @@
 package docker_test
 
 import (
-	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider"
-	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -48,108 +44,12 @@ func service(t *testing.T, sb fumehood.Sandbox, name string) fumehood.Service {
 	return s
 }
 
-func TestOpen_projectServices(t *testing.T) {
+func TestOpen_endedService(t *testing.T) {
 	t.Parallel()
 	name := keepProject(t, workerAndWeb)
 	sb := open(t, name, docker.Options{})
-	var services []string
-	for _, s := range sb.Info().Services {
-		services = append(services, s.Name)
-	}
-	if got := strings.Join(services, " "); got != "worker once web" {
-		t.Errorf("the services are %s", got)
-	}
 	if _, err := service(t, sb, "once").Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "exited with code 0") {
 		t.Errorf("in a service that has ended: %v", err)
-	}
-	for _, s := range []string{"web", "worker"} {
-		d, err := service(t, sb, s).Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "id -u; sleep 1000"}, Detach: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d.Info().ID != 1 {
-			t.Errorf("%s: number %d", s, d.Info().ID)
-		}
-	}
-	if err := sb.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	again := open(t, name, docker.Options{})
-	for s, user := range map[string]string{"web": "1234\n", "worker": "0\n"} {
-		svc := service(t, again, s)
-		if err := svc.RefreshProcesses(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		d, err := svc.Process(1)
-		if err != nil || d.Info().Ended {
-			t.Fatalf("%s: %+v, %v", s, d, err)
-		}
-		for c, err := range d.Follow(t.Context(), fumehood.Stdout, 0) {
-			if err != nil || string(c.Data) != user {
-				t.Errorf("%s: %q, %v", s, c.Data, err)
-			}
-			break
-		}
-		if err := d.Kill(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	p := newProvider(t, docker.Options{})
-	for s, want := range map[string]string{"web": "1 serving\n", "once": "1 done\n2 bad\n"} {
-		conformance.Eventually(t, "the log is there", func() bool {
-			var mu sync.Mutex
-			got := map[fumehood.Stream]string{}
-			err := p.Logs(t.Context(), name, s, provider.LogOptions{}, func(s fumehood.Stream, b []byte) {
-				mu.Lock()
-				defer mu.Unlock()
-				got[s] += string(b)
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := ""
-			for _, s := range []fumehood.Stream{fumehood.Stdout, fumehood.Stderr} {
-				if got[s] != "" {
-					text += map[fumehood.Stream]string{fumehood.Stdout: "1 ", fumehood.Stderr: "2 "}[s] + got[s]
-				}
-			}
-			return text == want
-		})
-	}
-	if err := p.Logs(t.Context(), name, "nobody", provider.LogOptions{}, nil); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("the log of no service: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	err := p.Logs(ctx, name, "web", provider.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
-	if !errors.Is(err, fumehood.ErrCanceled) {
-		t.Errorf("followed until canceled: %v", err)
-	}
-}
-
-func TestResident_startedOnce(t *testing.T) {
-	t.Parallel()
-	name := keepProject(t, workerAndWeb)
-	var all sync.WaitGroup
-	for range 6 {
-		sb := open(t, name, docker.Options{})
-		all.Go(func() {
-			d, err := service(t, sb, "web").Start(t.Context(), fumehood.Cmd{Args: []string{"sleep", "1000"}, Detach: true})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if err := d.Signal(t.Context(), 9); err != nil {
-				t.Error(err)
-			}
-			if res, err := d.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
-				t.Errorf("%+v, %v", res, err)
-			}
-		})
-	}
-	all.Wait()
-	web := service(t, open(t, name, docker.Options{}), "web")
-	if err := web.RefreshProcesses(t.Context()); err != nil || len(web.Processes()) != 6 {
-		t.Errorf("%d detached commands, %v", len(web.Processes()), err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -473,7 +474,8 @@ func TestDetached_otherTransports(t *testing.T) {
 		t.Error(err)
 	}
 	c, err := again.Connection(t.Context())
-	if err != nil || c.Container != name+"-"+compose.DefaultService+"-1" {
+	container := name + "-" + compose.DefaultService + "-1"
+	if err != nil || c.Container != container || !slices.Equal(c.Shell, []string{"docker", "exec", "-it", container, "bash", "-l"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if left := objectsOf(t, name); len(left) != 1 || left[0].Labels[owner.LabelKey] == "" {

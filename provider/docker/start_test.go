@@ -21,38 +21,19 @@ import (
 	"github.com/fumehood/fumehood/test/tier"
 )
 
-// awaited is a service that never becomes ready, so that a start takes until its limit unless it fails earlier.
-const awaited = `
-services:
-  default: {image: fumehood-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}}
-`
-
-func TestStart_serviceFailsLate(t *testing.T) {
+// What no other provider has: replicas, and commands after the start.
+func TestStart_serviceFails(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for name, c := range map[string]struct {
-		db   string
-		want []string
+		yaml  string
+		ready time.Duration
+		class error
+		want  []string
 	}{
-		"without a health check": {`
-  db: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 1; exit 3"]}
-`, []string{"in service db: it has exited with code 3", "last words"}},
-		"when it has been started again": {`
-  db: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}
-`, []string{"in service db: it has exited with code 3", "last words"}},
-		"after it was healthy": {`
-  db:
-    image: fumehood-test/busybox
-    command: [sh, -c, "echo last words; sleep 2; exit 3"]
-    healthcheck: {test: "true", interval: 200ms}
-`, []string{"in service db: it has exited with code 3", "last words"}},
-		"healthy no more": {`
-  db:
-    image: fumehood-test/busybox
-    command: [sh, -c, "echo last words; sleep 2; touch /tmp/sick; sleep 1000"]
-    healthcheck: {test: "! test -e /tmp/sick || { echo sick; false; }", interval: 200ms, retries: 2}
-`, []string{"wait until healthy in service db: it is unhealthy", "sick", "last words"}},
 		"the second of its containers": {`
+services:
+  default: {image: fumehood-test/busybox, command: sleep infinity, healthcheck: {test: "true", interval: 1h}}
   db:
     image: fumehood-test/busybox
     command: [sh, -c, "mkdir /data/first || { echo last words; sleep 1; exit 3; }; sleep 1000"]
@@ -60,20 +41,21 @@ func TestStart_serviceFailsLate(t *testing.T) {
     deploy: {replicas: 2}
     volumes: ["data:/data"]
 volumes: {data: {}}
-`, []string{"wait until healthy in service db: it has exited with code 3", "last words"}},
-		"the default service's end": {`
-  commands: {image: fumehood-test/busybox, command: [sh, -c, "echo last words; sleep 1"], x-default: true}
-`, []string{"start in service commands: it has exited with code 0, and commands run in it", "last words"}},
+`, 40 * time.Second, fumehood.ErrUnavailable, []string{"wait until healthy in service db: it has exited with code 3", "last words"}},
+		"a slow post_start command": {`
+services:
+  default: {image: fumehood-test/busybox, command: sleep infinity, post_start: [{command: sleep 1000}]}
+`, 4 * time.Second, fumehood.ErrLimit, []string{"start in service default: it has not started after 4s, which is the limit"}},
+		"a program that is not there": {`
+services:
+  default: {image: fumehood-test/busybox, command: /nothing/there}
+`, 0, fumehood.ErrUnavailable, []string{"in service default", "code 127", "/nothing/there"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			yaml := awaited + c.db
-			if strings.Contains(c.db, "x-default") {
-				yaml = strings.Replace(yaml, "default:", "other:", 1)
-			}
-			spec := fumehood.Spec{Name: "late-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, yaml)}
-			spec.Compose.ReadyTimeout = 40 * time.Second // much longer than any of the cases takes
-			err := comesToNothing(t, p, spec, fumehood.ErrUnavailable)
+			spec := fumehood.Spec{Name: "fails-" + strings.ToLower(rand.Text()[:8]), Compose: project(t, c.yaml)}
+			spec.Compose.ReadyTimeout = c.ready
+			err := comesToNothing(t, p, spec, c.class)
 			for _, want := range c.want {
 				wantText(t, err, want)
 			}
@@ -177,11 +159,6 @@ func TestStart_canceledInPhase(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	for phase, yaml := range map[string]string{
-		"while a service waits": `
-services:
-  default: {image: fumehood-test/busybox, command: sleep infinity, depends_on: {setup: {condition: service_completed_successfully}}}
-  setup: {image: fumehood-test/busybox, command: [sh, -c, "exec sleep 1000"]}
-`,
 		"while post_start runs": `
 services:
   default: {image: fumehood-test/busybox, command: sleep infinity, post_start: [{command: sleep 1000}]}

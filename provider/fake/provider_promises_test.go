@@ -14,6 +14,7 @@ func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	exceptions := conformance.NoOpener("sandboxes end with the process")
 	maps.Copy(exceptions, conformance.NoCleaner("sandboxes end with the process"))
+	maps.Copy(exceptions, conformance.NoProjects("no images"))
 	conformance.RunProvider(t, conformance.ProviderHarness{
 		Column: "fake provider", Exceptions: exceptions,
 		Failing: fumehood.Spec{Mounts: []fumehood.Mount{{Host: "/", Container: "/host"}}},

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,9 +13,11 @@ import (
 
 func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
+	exceptions := conformance.NoOpener("kept sandboxes are only folders")
+	maps.Copy(exceptions, conformance.NoProjects("no images"))
 	conformance.RunProvider(t, conformance.ProviderHarness{
 		Column:  "local provider",
-		Failing: fumehood.Spec{Dir: "/no/such/dir"}, Exceptions: conformance.NoOpener("kept sandboxes are only folders"),
+		Failing: fumehood.Spec{Dir: "/no/such/dir"}, Exceptions: exceptions,
 		New: func(t *testing.T) conformance.Subject {
 			state := filepath.Join(t.TempDir(), "state")
 			return conformance.Subject{

@@ -5,7 +5,6 @@ package native_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -21,9 +20,6 @@ import (
 const running = `
 services:
   default: {image: ` + busybox + `, command: sleep infinity}
-  talker:
-    image: ` + busybox + `
-    command: [sh, -c, "echo one; echo bad >&2; echo two; while [ ! -e /go ]; do sleep 0.05; done; echo three; exit 4"]
   crash:
     image: ` + busybox + `
     command: [sh, -c, "echo x >> /count; echo crashed $$(wc -l < /count); exit 3"]
@@ -40,16 +36,6 @@ services:
     image: ` + busybox + `
     command: [sh, -c, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; touch /end; exec sleep 1000"]
 `
-
-// logs returns what Logs delivers: standard output and standard error.
-func logs(t *testing.T, p *native.Provider, name, service string, opts provider.LogOptions) (stdout, stderr string) {
-	t.Helper()
-	text := map[fumehood.Stream]string{}
-	if err := p.Logs(t.Context(), name, service, opts, func(s fumehood.Stream, p []byte) { text[s] += string(p) }); err != nil {
-		t.Fatal(err)
-	}
-	return text[fumehood.Stdout], text[fumehood.Stderr]
-}
 
 // The programs of a kept project run, are started again, and write their logs, after the process that started them has
 // closed it.
@@ -79,43 +65,18 @@ func TestPod_Open_programs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close(context.WithoutCancel(t.Context()))
-	for _, c := range []struct {
-		tail           int
-		stdout, stderr string
-	}{{0, "one\ntwo\n", "bad\n"}, {1, "two\n", "bad\n"}, {2, "one\ntwo\n", "bad\n"}} {
-		if stdout, stderr := logs(t, p, name, "talker", provider.LogOptions{Tail: c.tail}); stdout != c.stdout || stderr != c.stderr {
-			t.Errorf("tail %d: %q, %q", c.tail, stdout, stderr)
+	log := func(service string) (text string) {
+		if err := p.Logs(t.Context(), name, service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) { text += string(p) }); err != nil {
+			t.Fatal(err)
 		}
+		return text
 	}
-	if got, _ := logs(t, p, name, "crash", provider.LogOptions{}); !strings.HasPrefix(got, "crashed 1\ncrashed 2\n") {
+	if got := log("crash"); !strings.HasPrefix(got, "crashed 1\ncrashed 2\n") {
 		t.Errorf("a log of all restarts: %q", got)
 	}
 	conformance.Eventually(t, "the flood is over", func() bool { return in(t, sb, "flood", "ls /end 2>/dev/null") != "" })
-	if got, _ := logs(t, p, name, "flood", provider.LogOptions{}); len(got) != 1<<20 || !strings.HasSuffix(got, "x\nend\n") || !strings.Contains(warnings.String(), "bytes=1951429") {
+	if got := log("flood"); len(got) != 1<<20 || !strings.HasSuffix(got, "x\nend\n") || !strings.Contains(warnings.String(), "bytes=1951429") {
 		t.Errorf("%d bytes of a long log; %s", len(got), &warnings)
-	}
-	for service, want := range map[string]error{"": fumehood.ErrUnsupported, "nobody": fumehood.ErrConfig} {
-		if err := p.Logs(t.Context(), name, service, provider.LogOptions{}, nil); !errors.Is(err, want) {
-			t.Errorf("log of %q: %v", service, err)
-		}
-	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	err = p.Logs(ctx, name, "flood", provider.LogOptions{Follow: true, Tail: 1}, func(fumehood.Stream, []byte) { cancel() })
-	if !errors.Is(err, fumehood.ErrCanceled) {
-		t.Errorf("canceled: %v", err)
-	}
-	followed := ""
-	err = p.Logs(t.Context(), name, "talker", provider.LogOptions{Follow: true, Tail: 1}, func(s fumehood.Stream, p []byte) {
-		if followed == "" {
-			in(t, sb, "talker", "touch /go")
-		}
-		if s == fumehood.Stdout {
-			followed += string(p)
-		}
-	})
-	if err != nil || followed != "two\nthree\n" {
-		t.Errorf("followed: %q, %v", followed, err)
 	}
 	if n, m := count("twice"), count("early"); n != 3 || m != 5 {
 		t.Errorf("programs that may be started again 2 and 4 times ran %d and %d times", n, m)

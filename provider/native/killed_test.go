@@ -147,7 +147,7 @@ var killedPhases = map[string]func(k *killed, now func()){
 	},
 	"project": func(k *killed, now func()) {
 		file := filepath.Join(os.Getenv(dirVar), os.Getenv(prefixVar)+".yaml")
-		k.check(os.WriteFile(file, []byte(shop), 0o600))
+		k.check(os.WriteFile(file, []byte(conformance.Shopping(busybox, "7")), 0o600))
 		now()
 		for {
 			sb, err := k.p.Start(k.ctx, fumehood.Spec{Name: os.Getenv(prefixVar) + "-project", Compose: &fumehood.Compose{Files: []string{file}}})

@@ -3,11 +3,8 @@
 package native_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,37 +17,6 @@ import (
 	"github.com/fumehood/fumehood/test/testimages"
 	"github.com/fumehood/fumehood/test/tier"
 )
-
-// shop is a project whose services depend on each other: migrate runs once db is healthy, web starts after it, and the
-// default service waits for web.
-const shop = `
-services:
-  default:
-    image: ` + busybox + `
-    command: sleep infinity
-    depends_on: {web: {condition: service_healthy}}
-  web:
-    image: ` + busybox + `
-    hostname: shop
-    command: [sh, -c, "echo web >> /data/order; mkdir /www; hostname > /www/index.html; exec httpd -f -p 8080 -h /www"]
-    ports: ["8080"]
-    volumes: ["data:/data"]
-    depends_on: {migrate: {condition: service_completed_successfully}}
-    healthcheck: {test: [CMD, wget, -qO-, "http://127.0.0.1:8080/"], interval: 20ms, retries: 500}
-  migrate:
-    image: ` + busybox + `
-    command: [sh, -c, "echo migrate $$(nc database 5432) >> /data/order"]
-    volumes: ["data:/data"]
-    depends_on: {db: {condition: service_healthy}}
-  db:
-    image: ` + busybox + `
-    user: "7"
-    command: [sh, -c, "sleep 0.2; touch /tmp/up; exec nc -ll -p 5432 -e echo hello"]
-    expose: ["5432"]
-    networks: {default: {aliases: [database]}}
-    healthcheck: {test: "test -e /tmp/up", interval: 20ms, retries: 500}
-volumes: {data: {}}
-`
 
 // in runs a shell command in a service.
 func in(t *testing.T, sb fumehood.Sandbox, service, script string) string {
@@ -71,28 +37,14 @@ func TestPod_Start(t *testing.T) {
 	startPod(t, newProvider(t, native.Options{}), "7")
 }
 
-// startPod starts shop, whose database is of a user, and looks at what its services share.
+// startPod starts the project of conformance.Shop, whose database is of a user, and looks at what only pods share.
 func startPod(t *testing.T, p *native.Provider, user string) {
 	t.Helper()
-	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, strings.Replace(shop, `"7"`, `"`+user+`"`, 1))})
-	var names []string
-	for _, s := range sb.Info().Services {
-		names = append(names, s.Name)
-	}
-	if got := strings.Join(names, " "); got != "default db migrate web" {
-		t.Fatalf("services %s", got)
-	}
+	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, conformance.Shopping(busybox, user))})
+	conformance.Shop(t, sb, user)
 	for name, c := range map[string]struct{ service, script, want string }{
-		"order":              {"web", "cat /data/order", "migrate hello\nweb"},
-		"page":               {"default", "wget -qO- http://web:8080/", "shop"},
-		"page by host name":  {"db", "wget -qO- http://shop:8080/", "shop"},
-		"user":               {"db", "id -u", user},
-		"own processes":      {"default", "ps | grep -c '[h]ttpd'", "0"},
-		"own files":          {"default", "ls -d /www /data 2>/dev/null", ""},
-		"own shared memory":  {"default", "touch /dev/shm/x; ls /dev/shm", "x"},
-		"other's memory":     {"web", "ls /dev/shm", ""},
 		"one network":        {"migrate", "readlink /proc/self/ns/net", in(t, sb, "db", "readlink /proc/self/ns/net")},
-		"own host names":     {"web", "hostname; grep -c database /etc/hosts", "shop\n1"},
+		"own host names":     {"web", "grep -c database /etc/hosts", "1"},
 		"own user":           {"web", "readlink /proc/self/ns/user", in(t, sb, "default", "readlink /proc/self/ns/user")},
 		"own PIDs":           {"web", "ls -d /proc/[0-9]* | grep -c . | awk '{print ($1 < 9)}'", "1"},
 		"network of sysfs":   {"web", "ls /sys/class/net", in(t, sb, "default", "ls /sys/class/net")},
@@ -101,21 +53,6 @@ func startPod(t *testing.T, p *native.Provider, user string) {
 		if got := in(t, sb, c.service, c.script); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
-	}
-	web, _ := sb.Lookup("web")
-	conn, err := web.Connection(t.Context())
-	if err != nil || len(conn.Ports) != 1 {
-		t.Fatalf("connection %+v, error %v", conn, err)
-	}
-	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", conn.Ports[0].Host))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_, err = fmt.Fprint(c, "GET / HTTP/1.0\r\n\r\n")
-	page, rerr := io.ReadAll(c)
-	if err := errors.Join(err, rerr); err != nil || !strings.HasSuffix(string(page), "\r\n\r\nshop\n") {
-		t.Errorf("forwarded: %q, %v", page, err)
 	}
 	if os.Geteuid() != 0 {
 		return
@@ -134,28 +71,19 @@ func TestPod_Start_failing(t *testing.T) {
 	other := func(keys string) string { return head + "}\n  db: {image: " + busybox + ", " + keys + "}\n" }
 	for name, c := range map[string]struct {
 		text  string
-		ready time.Duration
 		class error
 		want  []string
 	}{
-		"exits at once":   {other(`command: [sh, -c, "echo one; echo two >&2; exit 3"]`), 0, fumehood.ErrUnavailable, []string{"in service db", "exited with code 3", "\n    one", "\n    two"}},
-		"unhealthy":       {other(`command: [sh, -c, "echo up; sleep 1000"], healthcheck: {test: "echo sick; false", interval: 20ms, retries: 2}`), 0, fumehood.ErrUnavailable, []string{"wait until healthy in service db", "unhealthy", "exit code 1: sick", "up"}},
-		"slow check":      {other(`command: sleep 1000, healthcheck: {test: "sleep 1000", interval: 10ms, timeout: 50ms, retries: 1}`), 0, fumehood.ErrUnavailable, []string{"it has not ended after 50ms"}},
-		"never healthy":   {other(`command: sleep 1000, healthcheck: {test: "false", interval: 1h}`), 200 * time.Millisecond, fumehood.ErrLimit, []string{"wait until healthy in service db", "200ms, which is the limit"}},
-		"no such program": {other(`command: [/nothing]`), 0, fumehood.ErrConfig, []string{"in service db", "/nothing"}},
-		"no such user":    {other(`command: sleep 1000, user: nobody-here`), 0, fumehood.ErrConfig, []string{"in service db"}},
-		"retries used up": {other(`command: [sh, -c, "echo x >> /n; wc -l < /n; exit 4"], restart: "on-failure:2", healthcheck: {test: "false"}`), 0, fumehood.ErrUnavailable, []string{"exited with code 4", "1\n    2\n    3"}},
-		"default ends":    {"services:\n  default: {image: " + busybox + ", command: 'true'}\n", 0, fumehood.ErrUnavailable, []string{"it has exited with code 0, and commands run in it"}},
-		"volume of files": {head + ", volumes: ['vol:/bin']}\n  db: {image: " + busybox + ", command: sleep 1000, volumes: ['vol:/v']}\nvolumes: {vol: {}}\n", 0, fumehood.ErrUnsupported, []string{"in service default", "the image has files there"}},
+		"slow check":      {other(`command: sleep 1000, healthcheck: {test: "sleep 1000", interval: 10ms, timeout: 50ms, retries: 1}`), fumehood.ErrUnavailable, []string{"it has not ended after 50ms"}},
+		"no such program": {other(`command: [/nothing]`), fumehood.ErrConfig, []string{"in service db", "/nothing"}},
+		"no such user":    {other(`command: sleep 1000, user: nobody-here`), fumehood.ErrConfig, []string{"in service db"}},
+		"volume of files": {head + ", volumes: ['vol:/bin']}\n  db: {image: " + busybox + ", command: sleep 1000, volumes: ['vol:/v']}\nvolumes: {vol: {}}\n", fumehood.ErrUnsupported, []string{"in service default", "the image has files there"}},
 		"taken port": {head + "}\n  a: {image: " + busybox + ", command: httpd -f, healthcheck: {test: 'grep -q :0050 /proc/net/tcp /proc/net/tcp6', interval: 20ms}}\n" +
-			"  b: {image: " + busybox + ", command: httpd -f, depends_on: {a: {condition: service_healthy}}}\n", 0, fumehood.ErrUnavailable, []string{"in service b", "Address already in use"}},
-		"one-shot failing": {head + ", depends_on: {db: {condition: service_completed_successfully}}}\n  db: {image: " + busybox + ", command: 'false'}\n", 0, fumehood.ErrUnavailable, []string{"wait until completed in service db", "code 1"}},
+			"  b: {image: " + busybox + ", command: httpd -f, depends_on: {a: {condition: service_healthy}}}\n", fumehood.ErrUnavailable, []string{"in service b", "Address already in use"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			spec := fumehood.Spec{Compose: composeFile(t, c.text)}
-			spec.Compose.ReadyTimeout = c.ready
-			sb, err := p.Start(t.Context(), spec)
+			sb, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, c.text)})
 			if err == nil {
 				t.Fatalf("it started; closed: %v", sb.Close(t.Context()))
 			}
@@ -295,18 +223,6 @@ func TestPod_many(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("closed in %v", time.Since(began))
-}
-
-// TestPod_canceled cancels the start of a project.
-func TestPod_canceled(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, native.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err := p.Start(ctx, fumehood.Spec{Compose: composeFile(t, strings.ReplaceAll(shop, "touch /tmp/up", "true"))})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
 }
 
 // Services in user namespaces, with and without root, are as they are for root.
