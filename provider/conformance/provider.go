@@ -36,6 +36,8 @@ type ProviderException struct {
 // Subject is a provider with what its promises need.
 type Subject struct {
 	fumehood.Provider
+	// Dir is the folder of the provider's state, for Owner.
+	Dir string
 	// Another returns a provider like that of another process, which the harness closes. It may be nil if Exceptions
 	// covers the promises that need it.
 	Another func(t *testing.T) fumehood.Provider
@@ -63,7 +65,7 @@ type providerPromise struct {
 }
 
 func providerPromises() []providerPromise {
-	return slices.Concat(closePromises, keptPromises, keptCommandPromises, cleanupPromises, projectPromises)
+	return slices.Concat(closePromises, keptPromises, keptCommandPromises, cleanupPromises, killedPromises, projectPromises)
 }
 
 func providerNames() (names []string) {
@@ -132,12 +134,29 @@ func NoProjects(reason string) map[string]ProviderException {
 	}})
 }
 
-// NoCleaner returns the exceptions to the promises about Cleanup, for a provider that is no provider.Cleaner.
+// NoCleaner returns the exceptions to the promises about Cleanup and killed owners, for a provider that is no
+// provider.Cleaner.
 func NoCleaner(reason string) map[string]ProviderException {
-	return exceptGroup("cleanup", ProviderException{reason + "; it is no Cleaner", func(t *testing.T, c *ProviderCase) {
+	e := ProviderException{reason + "; it is no Cleaner", func(t *testing.T, c *ProviderCase) {
 		if _, is := c.Provider.(provider.Cleaner); is {
 			t.Error("it is a provider.Cleaner")
 		}
+	}}
+	all := exceptGroup("cleanup", e)
+	maps.Copy(all, exceptGroup("killed", e))
+	return all
+}
+
+// NoReaper returns the exceptions to the promises about killed owners, for a provider without a reaper. leave leaves a
+// sandbox as an owner does that has ended.
+func NoReaper(reason string, leave func(t *testing.T, c *ProviderCase, name string)) map[string]ProviderException {
+	return exceptGroup("killed", ProviderException{reason + "; Cleanup removes it", func(t *testing.T, c *ProviderCase) {
+		name := c.spec().Name
+		leave(t, c, name)
+		if found, err := c.Provider.(provider.Cleaner).Cleanup(t.Context(), provider.CleanupOptions{}); err != nil || !removes(found, name) {
+			t.Errorf("got %+v, %v", found, err)
+		}
+		c.wantGone(t, name)
 	}})
 }
 
@@ -172,15 +191,21 @@ func (c *ProviderCase) keep(t *testing.T, spec fumehood.Spec) fumehood.Sandbox {
 	t.Helper()
 	spec.Keep = true
 	sb := c.start(t, spec)
+	c.removeAfter(t, spec.Name)
+	return sb
+}
+
+// removeAfter removes a kept sandbox when t ends. It must still exist then.
+func (c *ProviderCase) removeAfter(t *testing.T, name string) {
+	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		found, err := c.Provider.(provider.Cleaner).Cleanup(ctx, provider.CleanupOptions{Names: []string{spec.Name}})
-		if err != nil || !removes(found, spec.Name) {
+		found, err := c.Provider.(provider.Cleaner).Cleanup(ctx, provider.CleanupOptions{Names: []string{name}})
+		if err != nil || !removes(found, name) {
 			t.Errorf("the kept sandbox is not removed: %+v, %v", found, err)
 		}
-		c.wantGone(t, spec.Name)
+		c.wantGone(t, name)
 	})
-	return sb
 }
 
 // keepClosed starts a kept sandbox and closes it.

@@ -14,6 +14,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 func TestCleanup_leaseClockJumps(t *testing.T) {
@@ -74,8 +75,9 @@ func TestCleanup_leaseClockJumps(t *testing.T) {
 
 func TestSweep_firstStart(t *testing.T) {
 	t.Parallel()
-	kill := startOwner(t, "swept-dead")
-	held := startOwner(t, "swept-held")
+	tier.NeedDocker(t)
+	kill := conformance.StartOwner(t, "command", t.TempDir(), "swept-dead", false)
+	held := conformance.StartOwner(t, "command", t.TempDir(), "swept-held", false)
 	kill()
 	defer held()
 	p, err := docker.New(t.Context(), docker.Options{}) // with the sweep enabled

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,40 +61,6 @@ func otherGuest(ctx context.Context, p *docker.Provider, arg string, _ func()) e
 	return err
 }
 
-// commanded runs a command, and calls now when it has begun.
-func commanded(script string) func(context.Context, *docker.Provider, string, func()) error {
-	return func(ctx context.Context, p *docker.Provider, _ string, now func()) error {
-		sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
-		if err != nil {
-			return err
-		}
-		for _, err := range sb.Stream(ctx, fumehood.Cmd{Args: []string{"sh", "-c", script}}) {
-			if err != nil {
-				return err
-			}
-			now()
-		}
-		return nil
-	}
-}
-
-// filed writes an endless file, and calls now when the first part is sent.
-func filed(ctx context.Context, p *docker.Provider, _ string, now func()) error {
-	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
-	if err != nil {
-		return err
-	}
-	return sb.WriteFrom(ctx, "/tmp/endless", endless{sync.OnceFunc(now)}, 1<<30, fumehood.WriteOptions{})
-}
-
-// endless is endless content.
-type endless struct{ begun func() }
-
-func (e endless) Read(p []byte) (int, error) {
-	e.begun()
-	return min(len(p), 1), nil
-}
-
 func removed(ctx context.Context, p *docker.Provider, _ string, _ func()) error {
 	sb, err := p.Start(ctx, fumehood.Spec{Image: busybox})
 	if err != nil {
@@ -118,9 +83,6 @@ var phases = []phase{
 	{name: "create of a project", quick: true, request: `POST /containers/create`, goesOn: true, do: projected},
 	{name: "start", quick: true, request: `POST /containers/[^/]*/start`, goesOn: true, do: another(fumehood.Spec{Image: busybox})},
 	{name: "guest start", request: `POST /exec/[^/]*/start`, goesOn: true, do: projected},
-	{name: "files", do: filed},
-	{name: "set-up", do: commanded("trap '' TERM; setsid sleep 1000 & echo begun; sleep 1000")},
-	{name: "command", quick: true, do: commanded("echo begun; exec sleep 1000")},
 	{name: "removal", request: `DELETE /containers/`, goesOn: true, do: removed},
 }
 
@@ -213,26 +175,6 @@ func (v *victim) says(t *testing.T, want string) {
 	if !v.lines.Scan() || v.lines.Text() != want {
 		t.Fatalf("the owner says %q, want %q (%v)", v.lines.Text(), want, v.lines.Err())
 	}
-}
-
-// reapers returns the PIDs of the process's reapers.
-func reapers(t *testing.T, pid int) (pids []int) {
-	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		text, _ := os.ReadFile(f) // empty for a thread that has ended
-		for _, child := range strings.Fields(string(text)) {
-			comm, _ := os.ReadFile("/proc/" + child + "/comm")
-			if strings.TrimSpace(string(comm)) == "fumehood-reaper" {
-				n, _ := strconv.Atoi(child)
-				pids = append(pids, n)
-			}
-		}
-	}
-	return pids
 }
 
 // secretFile returns the path of the tests' secret.
@@ -379,21 +321,15 @@ func killedIn(t *testing.T, ph phase, many int) *killing {
 	arg := argOf(t, ph.name)
 	k := &killing{phase: ph, trap: setTrap(t, e)}
 	k.victim = startVictim(t, ph.name, arg, k.trap.address, many)
-	if ph.request != "" {
-		k.trap.arm(ph)
-	}
+	k.trap.arm(ph)
 	if _, err := k.stdin.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if ph.request == "" {
-		k.says(t, "now")
-	} else {
-		awaitClosed(t, k.trap.caught, "the request", k.victim)
-	}
+	awaitClosed(t, k.trap.caught, "the request", k.victim)
 	if n := len(leftOf(t, e, k.id)); n < many {
 		t.Errorf("%d objects exist, want at least %d", n, many)
 	}
-	pids := reapers(t, k.cmd.Process.Pid)
+	pids := conformance.Reapers(k.cmd.Process.Pid)
 	if len(pids) != 1 {
 		t.Fatalf("reapers %v, want one", pids)
 	}
@@ -404,19 +340,13 @@ func killedIn(t *testing.T, ph phase, many int) *killing {
 	return k
 }
 
-// hasEnded reports whether a process has ended, including zombies.
-func hasEnded(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(stat), ") Z ")
-}
-
 // reaped kills the owner, and checks that its reaper removes everything.
 func (k *killing) reaped(t *testing.T) {
 	t.Helper()
 	e := engineOf(t)
 	k.kill()
 	close(k.trap.resume)
-	conformance.Eventually(t, "the reaper has ended", func() bool { return hasEnded(k.reaper.Pid) })
+	conformance.Eventually(t, "the reaper has ended", func() bool { return conformance.HasEnded(k.reaper.Pid) })
 	if left := leftOf(t, e, k.id); len(left) != 0 {
 		t.Errorf("left when the reaper has ended: %q", left)
 	}
@@ -441,9 +371,7 @@ func (k *killing) cleaned(t *testing.T) {
 	}
 	k.kill()
 	close(k.trap.resume)
-	if k.phase.request != "" {
-		awaitClosed(t, k.trap.through, "the daemon's answer", k.victim)
-	}
+	awaitClosed(t, k.trap.through, "the daemon's answer", k.victim)
 	// The next cleanup finds objects that were created after a cleanup.
 	conformance.Eventually(t, "the daemon has made what it was about to", func() bool { return k.trap.creates.Load() == 0 })
 	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {

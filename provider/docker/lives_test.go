@@ -112,13 +112,13 @@ func TestLives_killed(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.says(t, "now")
-	pids := reapers(t, v.cmd.Process.Pid)
+	pids := conformance.Reapers(v.cmd.Process.Pid)
 	if len(pids) != 1 {
 		t.Fatalf("reapers %v, want one", pids)
 	}
 	r.Shared("reaper")
 	v.kill()
-	conformance.Eventually(t, "the reaper has ended", func() bool { return hasEnded(pids[0]) })
+	conformance.Eventually(t, "the reaper has ended", func() bool { return conformance.HasEnded(pids[0]) })
 	if left := leftOf(t, engineOf(t), v.id); len(left) != 0 {
 		t.Errorf("left: %q", left)
 	}

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -21,7 +22,7 @@ func TestRunProvider_Promises(t *testing.T) {
 			opts := docker.Options{MaxRunning: 2, StateDir: t.TempDir()}
 			p, proxy := faulty(t, opts.Sped(4))
 			return conformance.Subject{
-				Provider: p, Only: p.OnlySandboxes,
+				Provider: p, Dir: opts.StateDir, Only: p.OnlySandboxes,
 				Another: func(t *testing.T) fumehood.Provider { return newProvider(t, docker.Options{StateDir: opts.StateDir}) },
 				Guests: func(t *testing.T, name string) int {
 					return len(names(t, filepath.Join(opts.StateDir, name, "sockets-default")))
@@ -35,7 +36,10 @@ func TestRunProvider_Promises(t *testing.T) {
 					})
 					return func() { proxy.Decide(nil) }
 				},
-				Exists: func(t *testing.T, name string) bool { return len(objectsOf(t, name)) > 0 },
+				Exists: func(t *testing.T, name string) bool {
+					_, err := os.Lstat(filepath.Join(opts.StateDir, name))
+					return err == nil || len(objectsOf(t, name)) > 0
+				},
 			}
 		},
 	})

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/test/tier"
@@ -324,98 +322,15 @@ func TestStart_disk(t *testing.T) {
 // TestMain lets the test program be started again as another owner.
 func TestMain(m *testing.M) {
 	docker.RunReaper()
+	conformance.Owner(fumehood.Spec{Image: busybox}, func(dir string, reaper bool) (fumehood.Provider, error) {
+		return docker.New(context.Background(), docker.Options{StateDir: dir, NoReaper: !reaper, NoSweep: true}.Sped(killedSpeed))
+	})
 	switch os.Getenv("FUMEHOOD_TEST_OWNER") {
 	case "":
 		os.Exit(m.Run())
-	case "start":
-		os.Exit(anotherOwner())
 	case "killed":
 		killedOwner()
 		os.Exit(1)
-	}
-}
-
-// anotherOwner starts a sandbox, reports that, and waits to be killed.
-func anotherOwner() int {
-	ctx := context.Background()
-	p, err := docker.New(ctx, docker.Options{NoReaper: true, NoSweep: true})
-	if err == nil {
-		_, err = p.Start(ctx, fumehood.Spec{Image: busybox, Name: os.Getenv("FUMEHOOD_TEST_NAME")})
-	}
-	if err != nil {
-		_, _ = os.Stdout.WriteString(err.Error())
-		return 1
-	}
-	_, _ = os.Stdout.WriteString("started")
-	_, _ = os.Stdin.Read(make([]byte, 1))
-	return 0
-}
-
-// startOwner starts a sandbox in a process of its own, and returns a function that kills the process.
-func startOwner(t *testing.T, name string) (kill func()) {
-	t.Helper()
-	tier.NeedDocker(t)
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "FUMEHOOD_TEST_OWNER=start", "FUMEHOOD_TEST_NAME="+name)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = stdin.Close()
-	})
-	t.Cleanup(kill)
-	buf := make([]byte, 1000)
-	n, _ := stdout.Read(buf)
-	if got := string(buf[:n]); got != "started" {
-		t.Fatalf("the other owner says %q", got)
-	}
-	return kill
-}
-
-func TestCleanup_deadOwners(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	p.OnlySandboxes("cleanup-mine", "cleanup-dead", "cleanup-alive")
-	mine := start(t, p, fumehood.Spec{Image: busybox, Name: "cleanup-mine"})
-	killDead := startOwner(t, "cleanup-dead")
-	killAlive := startOwner(t, "cleanup-alive")
-	killDead()
-	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{DryRun: true}); err != nil {
-		t.Fatal(err)
-	}
-	if left := objectsOf(t, "cleanup-dead"); len(left) != 1 {
-		t.Fatalf("a dry run has removed something: %v", left)
-	}
-	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]int{"cleanup-dead": 0, "cleanup-alive": 1, "cleanup-mine": 1} {
-		if left := objectsOf(t, name); len(left) != want {
-			t.Errorf("%s: %d objects, want %d", name, len(left), want)
-		}
-	}
-	if got := sh(t, mine, "echo alive"); got != "alive" {
-		t.Errorf("got %q", got)
-	}
-	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{Names: []string{"cleanup-alive"}}); !errors.Is(err, fumehood.ErrConfig) {
-		t.Errorf("removing a sandbox of a living process: %v", err)
-	}
-	killAlive()
-	if _, err := p.Cleanup(t.Context(), provider.CleanupOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if left := objectsOf(t, "cleanup-alive"); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
 	}
 }
 

@@ -219,52 +219,12 @@ func TestExec_outputBeforeExit(t *testing.T) {
 	}
 }
 
-// runnerName makes this program run a command in the sandbox of that name until it is killed.
-const runnerName = "FUMEHOOD_TEST_RUNNER"
-
-func TestRunner(t *testing.T) {
-	name := os.Getenv(runnerName)
-	if name == "" {
-		t.Skip("only runs as a process of TestExec_hostKilled")
-	}
-	p, err := docker.New(t.Context(), docker.Options{NoReaper: true, NoSweep: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sb, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := fumehood.Cmd{Args: []string{"sh", "-c", "trap '' TERM; setsid sleep 1000 & echo begun; sleep 1000; sleep 1000"}}
-	for _, err := range sb.Stream(t.Context(), cmd) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = os.Stdout.WriteString("begun\n")
-	}
-}
-
+// A container ends with the process that has its sandbox, also without a reaper.
 func TestExec_hostKilled(t *testing.T) {
 	t.Parallel()
 	const name = "torture-dead-host"
 	p := newProvider(t, docker.Options{})
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRunner$")
-	cmd.Env = append(os.Environ(), runnerName+"="+name)
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 1000)
-	n, _ := stdout.Read(buf)
-	if got := string(buf[:n]); got != "begun\n" {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		t.Fatalf("the other host says %q", got)
-	}
-	e := engineOf(t)
+	kill := conformance.StartOwner(t, "command", t.TempDir(), name, false)
 	objects := objectsOf(t, name)
 	if len(objects) != 1 || objects[0].State != "running" {
 		t.Fatalf("there is %+v", objects)
@@ -272,16 +232,13 @@ func TestExec_hostKilled(t *testing.T) {
 	o := outside{objects[0].ID}
 	visible := len(o.all()) > 0
 	began := time.Now()
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	kill()
 	conformance.Eventually(t, "the container has exited", func() bool {
-		state, err := e.Inspect(t.Context(), objects[0].ID)
+		state, err := engineOf(t).Inspect(t.Context(), objects[0].ID)
 		return err == nil && !state.Running
 	})
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it exited after %v", took)
-	} else {
-		t.Logf("it exited after %v", took)
 	}
 	if left := o.all(); visible && len(left) != 0 {
 		t.Errorf("still running: %+v", left)

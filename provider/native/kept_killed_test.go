@@ -3,11 +3,7 @@
 package native_test
 
 import (
-	"bufio"
-	"context"
-	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,57 +21,12 @@ import (
 	"github.com/fumehood/fumehood/provider/native"
 )
 
-// When the process that keeps a sandbox is killed, nothing of the detached commands is lost.
-func TestProvider_Open_ownerKilled(t *testing.T) {
-	t.Parallel()
-	openOwnerKilled(t)
-}
-
+// openOwnerKilled is a promise of the suite, for users without root and sandboxes without control groups.
 func openOwnerKilled(t *testing.T) {
 	dir := t.TempDir()
-	p := newProvider(t, native.Options{StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache")})
-	prefix := "k" + strings.ToLower(rand.Text()[:10])
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), phaseVar+"=kept commands", dirVar+"="+dir, prefixVar+"="+prefix)
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	name := prefix + "-1"
-	ctx := context.WithoutCancel(t.Context())
-	t.Cleanup(func() { removeKept(ctx, t, p, name) })
-	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
-		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
-	}
-	reapers := reapersOf(cmd.Process.Pid)
-	_ = cmd.Process.Kill() // and wait
-	_ = cmd.Wait()
-	for _, pid := range reapers {
-		conformance.Eventually(t, "the reaper ends", func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
-	}
-	sb, err := p.Open(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.WriteFile(t.Context(), "/go", nil, fumehood.WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	var want strings.Builder
-	for n := range 1000 {
-		fmt.Fprintln(&want, n+1)
-	}
-	if err := sb.RefreshProcesses(t.Context()); err != nil || len(sb.Processes()) != 2 {
-		t.Fatalf("%d commands, %v", len(sb.Processes()), err)
-	}
-	for _, c := range sb.Processes() {
-		res, err := c.Wait(t.Context())
-		if err != nil || res.ExitCode != 5 || res.Stdout.Text() != want.String() || res.Stderr.Text() != "warned\n" {
-			t.Errorf("%+v, %v", res, err)
-		}
-	}
+	state := filepath.Join(dir, "state")
+	p := newProvider(t, native.Options{StateDir: state, CacheDir: filepath.Join(dir, "cache")})
+	conformance.KeptOutlives(t, &conformance.ProviderCase{Subject: conformance.Subject{Provider: p, Dir: state}})
 }
 
 // edit changes the file of a kept sandbox.

@@ -227,22 +227,6 @@ func leftovers(t *testing.T, dir, prefix string) (left []string) {
 	return left
 }
 
-// reapersOf returns the reapers of a process.
-func reapersOf(pid int) (pids []int) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, f := range files {
-		children, _ := os.ReadFile(f) // empty for a thread that has ended
-		for child := range strings.FieldsSeq(string(children)) {
-			comm, _ := os.ReadFile("/proc/" + child + "/comm")
-			if strings.TrimSpace(string(comm)) == "fumehood-reaper" {
-				n, _ := strconv.Atoi(child)
-				pids = append(pids, n)
-			}
-		}
-	}
-	return pids
-}
-
 // removeComplete removes the kept sandboxes of an owner that was killed while it started some. They must work.
 func removeComplete(t *testing.T, p *native.Provider) {
 	all, err := p.Kept(t.Context())
@@ -332,7 +316,7 @@ func killOwner(t *testing.T, p *native.Provider, dir, phase, way string, env []s
 	}
 	<-time.After(time.Duration(mathrand.IntN(most)) * time.Microsecond) //nolint:gosec // not a secret
 	if way == "killed reaper" {
-		for _, pid := range reapersOf(cmd.Process.Pid) {
+		for _, pid := range conformance.Reapers(cmd.Process.Pid) {
 			_ = unix.Kill(pid, unix.SIGKILL) // may have ended
 		}
 	}

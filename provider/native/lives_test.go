@@ -97,7 +97,7 @@ func TestLives_killed(t *testing.T) {
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
 	}
-	reapers := reapersOf(cmd.Process.Pid)
+	reapers := conformance.Reapers(cmd.Process.Pid)
 	_ = cmd.Process.Kill() // and wait
 	_ = cmd.Wait()
 	for _, pid := range reapers {

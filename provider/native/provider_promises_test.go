@@ -23,8 +23,8 @@ func TestRunProvider_Promises(t *testing.T) {
 			d := newStateDir(t)
 			state := string(d)
 			s := conformance.Subject{
-				Provider: d.keeper(t),
-				Another:  func(t *testing.T) fumehood.Provider { return d.another(t) },
+				Provider: d.keeper(t), Dir: state,
+				Another: func(t *testing.T) fumehood.Provider { return d.another(t) },
 				Guests: func(t *testing.T, name string) int {
 					sockets, err := os.ReadDir(filepath.Join(state, name, "sockets-default"))
 					if err != nil {
@@ -32,10 +32,7 @@ func TestRunProvider_Promises(t *testing.T) {
 					}
 					return len(sockets)
 				},
-				Exists: func(_ *testing.T, name string) bool {
-					_, err := os.Lstat(filepath.Join(state, name))
-					return err == nil
-				},
+				Exists: func(_ *testing.T, name string) bool { return exists(filepath.Join(state, name)) },
 			}
 			if os.Geteuid() == 0 {
 				s.Hinder = func(t *testing.T, sb fumehood.Sandbox) func() {
@@ -45,6 +42,11 @@ func TestRunProvider_Promises(t *testing.T) {
 			return s
 		},
 	})
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // busy makes a folder that cannot be removed until release is called.
