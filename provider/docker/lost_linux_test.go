@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -70,9 +71,13 @@ func TestExec_containerEnds(t *testing.T) {
 			for _, reason := range c.reason {
 				known = known || strings.Contains(res.Reason, reason)
 			}
-			if res.Outcome != fumehood.Lost || res.CausedInside || !known {
+			if res.Outcome != fumehood.Lost || res.ExitCode != -1 || res.CausedInside || !known {
 				t.Errorf("got %v, %q, caused inside: %v", res.Outcome, res.Reason, res.CausedInside)
 			}
+			_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+			conformance.WantError(t, err, fumehood.ErrUnavailable)
+			_, err = sb.ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{})
+			conformance.WantError(t, err, fumehood.ErrUnavailable)
 			if res.Stdout.Text() != "begun\n" || res.Stderr.Text() != "error\n" || res.Stdout.Total != 6 {
 				t.Errorf("got %q of %d bytes, and %q", res.Stdout.Text(), res.Stdout.Total, res.Stderr.Text())
 			}

@@ -378,38 +378,6 @@ func TestStart_guestPruned(t *testing.T) {
 	}
 }
 
-func TestExec_serviceDies(t *testing.T) {
-	t.Parallel()
-	p := newProvider(t, docker.Options{})
-	sb := start(t, p, fumehood.Spec{Image: busybox})
-	proc, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo begun; sleep 1000"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ev, err := range proc.Events() {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ev.Result == nil { // the command has begun
-			for _, o := range objectsOf(t, sb.Info().Name) {
-				if err := engineOf(t).Remove(t.Context(), o); err != nil {
-					t.Fatal(err)
-				}
-			}
-			continue
-		}
-		if ev.Result.Outcome != fumehood.Lost || ev.Result.ExitCode != -1 || ev.Result.Stdout.Text() != "begun\n" {
-			t.Errorf("got %+v", ev.Result)
-		}
-	}
-	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}}); !errors.Is(err, fumehood.ErrUnavailable) {
-		t.Errorf("the next command: %v", err)
-	}
-	if _, err := sb.ReadFile(t.Context(), "/etc/passwd", fumehood.ReadOptions{}); !errors.Is(err, fumehood.ErrUnavailable) {
-		t.Errorf("a file: %v", err)
-	}
-}
-
 func TestNew_daemonUnreachable(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{"unix:///nonexistent/docker.sock", "tcp://127.0.0.1:1"} {
