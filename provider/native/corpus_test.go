@@ -4,28 +4,16 @@ package native_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/composetest"
 )
 
 // corpus are the docker provider's Compose files. Each one says in x-test what it does.
 const corpus = "../docker/testdata/compose"
-
-// corpusTest is the content of x-test in a file.
-type corpusTest struct {
-	Files, Profiles []string
-	Env             map[string]string
-	AllowUnsafe     bool `yaml:"allow_unsafe"`
-	Run             []struct{ Service, Command, Want, Contains string }
-	Fails, Refused  []string
-}
 
 // unsupported are the files of the corpus that the native provider refuses, and the key because of which it does.
 var unsupported = map[string]string{
@@ -46,37 +34,21 @@ var others = map[string]string{
 func TestPod_corpus(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, native.Options{})
-	files, err := filepath.Glob(corpus + "/*.yaml")
-	more, merr := filepath.Glob(corpus + "/*/compose.yaml")
-	if err := errors.Join(err, merr); err != nil || len(files)+len(more) < 40 {
-		t.Fatalf("%d files, error %v", len(files)+len(more), err)
+	cases := composetest.Cases(t, corpus)
+	if len(cases) < 40 {
+		t.Fatalf("%d files", len(cases))
 	}
-	for _, file := range append(files, more...) {
-		name, _ := strings.CutPrefix(strings.TrimSuffix(strings.TrimSuffix(file, ".yaml"), "/compose"), corpus+"/")
+	for file, c := range cases {
+		name := strings.TrimSuffix(strings.TrimSuffix(file, ".yaml"), "/compose")
 		if strings.HasPrefix(name, "build-") { // needs a builder
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var doc struct {
-				Test corpusTest `yaml:"x-test"`
-			}
-			if err := yaml.Unmarshal(content, &doc); err != nil {
-				t.Fatal(err)
-			}
 			if name == "ports-egress" {
 				needNetwork(t)
 			}
-			c := doc.Test
-			src := fumehood.Compose{Files: []string{file}, Profiles: c.Profiles, Env: c.Env, AllowUnsafe: c.AllowUnsafe}
-			for _, f := range c.Files {
-				src.Files = append(src.Files, filepath.Join(filepath.Dir(file), f))
-			}
-			sb, err := p.Start(t.Context(), fumehood.Spec{Compose: &src, Limits: fumehood.Limits{Memory: 128 << 20, PIDs: 200}})
+			sb, err := p.Start(t.Context(), c.Spec())
 			key, refused := unsupported[name]
 			switch {
 			case refused:
@@ -95,16 +67,8 @@ func TestPod_corpus(t *testing.T) {
 			if err != nil {
 				return
 			}
-			for _, r := range c.Run {
-				if others[name] != "" {
-					break
-				}
-				if r.Service == "" {
-					r.Service = sb.Info().Services[0].Name
-				}
-				if got := in(t, sb, r.Service, r.Command); r.Contains == "" && got != strings.TrimSpace(r.Want) || !strings.Contains(got, r.Contains) {
-					t.Errorf("%s: %s: got %q, want %q %q", r.Service, r.Command, got, r.Want, r.Contains)
-				}
+			if others[name] == "" {
+				c.Check(t, sb)
 			}
 			if err := sb.Close(t.Context()); err != nil {
 				t.Error(err)
