@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,20 +153,21 @@ func (e endless) Read(p []byte) (int, error) {
 	return min(len(p), 1), nil
 }
 
-// Owner does nothing, unless StartOwner has started this process: then it never returns. TestMain of a package calls it. The
-// owner has sandboxes of spec, of the provider that open returns for a folder, with or without a reaper.
-func Owner(spec fumehood.Spec, open func(dir string, reaper bool) (fumehood.Provider, error)) {
+// Owner returns false, unless StartOwner has started this process: then it runs until it is killed, or returns true after
+// an error. TestMain of a package calls it, with the standard output. The owner has sandboxes of spec, of the provider
+// that open returns for a folder, with or without a reaper.
+func Owner(ctx context.Context, out io.Writer, spec fumehood.Spec, open func(dir string, reaper bool) (fumehood.Provider, error)) bool {
 	phase := os.Getenv(ownerVar)
 	if phase == "" {
-		return
+		return false
 	}
 	p, err := open(os.Getenv(dirVar), os.Getenv(reaperVar) != "")
 	if err == nil {
 		spec.Name = os.Getenv(nameVar)
-		err = ownerPhases[phase](context.Background(), p, spec, sync.OnceFunc(func() { fmt.Println("now") }))
+		err = ownerPhases[phase](ctx, p, spec, sync.OnceFunc(func() { _, _ = fmt.Fprintln(out, "now") }))
 	}
-	fmt.Println(err)
-	os.Exit(1)
+	_, _ = fmt.Fprintln(out, err) // the test shows it
+	return true
 }
 
 // StartOwner starts a process that owns a sandbox, in the folder and with the name, and is in a phase: "command", "files",

@@ -219,37 +219,55 @@ const (
 )
 
 var failingServices = map[string]failingStart{
-	"ends": {awaited + `  db: {image: IMAGE, command: [sh, -c, "echo one; echo two >&2; exit 3"]}`, fumehood.ErrUnavailable, 0,
-		[]string{"in service db", "it has exited with code 3", "one", "two"}},
-	"ends later": {awaited + `  db: {image: IMAGE, command: [sh, -c, "echo last words; sleep 1; exit 3"]}`, fumehood.ErrUnavailable, 0,
-		[]string{"in service db", "it has exited with code 3", "last words"}},
-	"ends again": {awaited + `  db: {image: IMAGE, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}`, fumehood.ErrUnavailable, 0,
-		[]string{"in service db", "it has exited with code 3", "last words"}},
-	"ends after it was healthy": {awaited + `  db: {image: IMAGE, command: [sh, -c, "echo last words; sleep 2; exit 3"], healthcheck: {test: "true", interval: 200ms}}`, fumehood.ErrUnavailable, 0,
-		[]string{"in service db", "it has exited with code 3", "last words"}},
-	"unhealthy": {idle + `  db: {image: IMAGE, command: [sh, -c, "echo up; exec sleep 1000"], healthcheck: {test: "echo sick; false", interval: 200ms, retries: 2}}`, fumehood.ErrUnavailable, 0,
-		[]string{"wait until healthy in service db", "unhealthy", "sick", "up"}},
+	"ends": {
+		awaited + `  db: {image: IMAGE, command: [sh, -c, "echo one; echo two >&2; exit 3"]}`, fumehood.ErrUnavailable, 0,
+		[]string{"in service db", "it has exited with code 3", "one", "two"},
+	},
+	"ends later": {
+		awaited + `  db: {image: IMAGE, command: [sh, -c, "echo last words; sleep 1; exit 3"]}`, fumehood.ErrUnavailable, 0,
+		[]string{"in service db", "it has exited with code 3", "last words"},
+	},
+	"ends again": {
+		awaited + `  db: {image: IMAGE, command: [sh, -c, "echo last words; sleep 0.5; exit 3"], restart: "on-failure:1"}`, fumehood.ErrUnavailable, 0,
+		[]string{"in service db", "it has exited with code 3", "last words"},
+	},
+	"ends after it was healthy": {
+		awaited + `  db: {image: IMAGE, command: [sh, -c, "echo last words; sleep 2; exit 3"], healthcheck: {test: "true", interval: 200ms}}`, fumehood.ErrUnavailable, 0,
+		[]string{"in service db", "it has exited with code 3", "last words"},
+	},
+	"unhealthy": {
+		idle + `  db: {image: IMAGE, command: [sh, -c, "echo up; exec sleep 1000"], healthcheck: {test: "echo sick; false", interval: 200ms, retries: 2}}`, fumehood.ErrUnavailable, 0,
+		[]string{"wait until healthy in service db", "unhealthy", "sick", "up"},
+	},
 	"healthy no more": {awaited + `  db:
     image: IMAGE
     command: [sh, -c, "echo last words; sleep 2; touch /tmp/sick; sleep 1000"]
     healthcheck: {test: "! test -e /tmp/sick || { echo sick; false; }", interval: 200ms, retries: 2}
 `, fumehood.ErrUnavailable, 0, []string{"wait until healthy in service db", "it is unhealthy", "sick", "last words"}},
-	"one-shot fails": {setUp + `  setup: {image: IMAGE, command: [sh, -c, "echo broken; exit 4"]}`, fumehood.ErrUnavailable, 0,
-		[]string{"service setup", "exited with code 4", "broken"}},
+	"one-shot fails": {
+		setUp + `  setup: {image: IMAGE, command: [sh, -c, "echo broken; exit 4"]}`, fumehood.ErrUnavailable, 0,
+		[]string{"service setup", "exited with code 4", "broken"},
+	},
 	"default service ends": {`
 services:
   default: {image: IMAGE, command: "true"}
   other: {image: IMAGE, command: sleep infinity, depends_on: {default: {condition: service_completed_successfully}}}
 `, fumehood.ErrUnavailable, 0, []string{"in service default", "exited with code 0", "commands run in it"}},
-	"default service ends later": {strings.Replace(awaited, "default:", "other:", 1) + `  commands: {image: IMAGE, command: [sh, -c, "echo last words; sleep 1"], x-default: true}`, fumehood.ErrUnavailable, 0,
-		[]string{"in service commands", "it has exited with code 0", "commands run in it", "last words"}},
+	"default service ends later": {
+		strings.Replace(awaited, "default:", "other:", 1) + `  commands: {image: IMAGE, command: [sh, -c, "echo last words; sleep 1"], x-default: true}`, fumehood.ErrUnavailable, 0,
+		[]string{"in service commands", "it has exited with code 0", "commands run in it", "last words"},
+	},
 }
 
 var slowServices = map[string]failingStart{
-	"never healthy": {idle + `  db: {image: IMAGE, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}}`, fumehood.ErrLimit, 6 * time.Second,
-		[]string{"wait until healthy in service db", "LIMIT, which is the limit"}},
-	"one-shot does not end": {setUp + `  setup: {image: IMAGE, command: [sh, -c, "exec sleep 1000"]}`, fumehood.ErrLimit, 6 * time.Second,
-		[]string{"wait until completed in service setup", "LIMIT, which is the limit"}},
+	"never healthy": {
+		idle + `  db: {image: IMAGE, command: [sh, -c, "exec sleep 1000"], healthcheck: {test: "false", interval: 1h}}`, fumehood.ErrLimit, 6 * time.Second,
+		[]string{"wait until healthy in service db", "LIMIT, which is the limit"},
+	},
+	"one-shot does not end": {
+		setUp + `  setup: {image: IMAGE, command: [sh, -c, "exec sleep 1000"]}`, fumehood.ErrLimit, 6 * time.Second,
+		[]string{"wait until completed in service setup", "LIMIT, which is the limit"},
+	},
 }
 
 // check checks that the start fails as described, and leaves nothing.

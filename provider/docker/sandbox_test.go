@@ -322,9 +322,12 @@ func TestStart_disk(t *testing.T) {
 // TestMain lets the test program be started again as another owner.
 func TestMain(m *testing.M) {
 	docker.RunReaper()
-	conformance.Owner(fumehood.Spec{Image: busybox}, func(dir string, reaper bool) (fumehood.Provider, error) {
-		return docker.New(context.Background(), docker.Options{StateDir: dir, NoReaper: !reaper, NoSweep: true}.Sped(killedSpeed))
-	})
+	ctx := context.Background()
+	if conformance.Owner(ctx, os.Stdout, fumehood.Spec{Image: busybox}, func(dir string, reaper bool) (fumehood.Provider, error) {
+		return docker.New(ctx, docker.Options{StateDir: dir, NoReaper: !reaper, NoSweep: true}.Sped(killedSpeed))
+	}) {
+		os.Exit(1)
+	}
 	switch os.Getenv("FUMEHOOD_TEST_OWNER") {
 	case "":
 		os.Exit(m.Run())

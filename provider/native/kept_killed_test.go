@@ -97,12 +97,12 @@ func TestProvider_Open_damaged(t *testing.T) {
 			if file := filepath.Join(string(d), name, "sandbox.json"); !strings.Contains(fmt.Sprint(err), file) {
 				t.Errorf("the error does not name %s: %v", file, err)
 			}
-			if state, _ := stateOf(t, p, name); state != "damaged" {
+			if state := stateOf(t, p, name); state != "damaged" {
 				t.Errorf("listed as %q", state)
 			}
 		})
 	}
-	if state, _ := stateOf(t, p, other); state != "running" {
+	if state := stateOf(t, p, other); state != "running" {
 		t.Errorf("the other one is listed as %q", state)
 	}
 	if err := os.Remove(filepath.Join(string(d), name, "sandbox.json")); err != nil {
@@ -126,7 +126,7 @@ func TestProvider_Open_reusedPID(t *testing.T) {
 	setFirst(t, d, name, func(id *owner.ID) { id.PID = innocent.Process.Pid })
 	_, err := p.Open(t.Context(), name)
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
-	if state, _ := stateOf(t, p, name); state != "ended" {
+	if state := stateOf(t, p, name); state != "ended" {
 		t.Errorf("listed as %q", state)
 	}
 	removeKept(t.Context(), t, p, name)
@@ -150,7 +150,7 @@ func TestProvider_Open_otherNamespace(t *testing.T) {
 	setFirst(t, d, name, func(id *owner.ID) { id.PIDNS = "pid:[1]" })
 	_, err := p.Open(t.Context(), name)
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
-	if state, _ := stateOf(t, p, name); state != "unknown" {
+	if state := stateOf(t, p, name); state != "unknown" {
 		t.Errorf("listed as %q", state)
 	}
 }
@@ -192,7 +192,7 @@ func TestProvider_Open_killed(t *testing.T) {
 	}
 	_, err = d.another(t).Open(t.Context(), name)
 	conformance.WantError(t, err, fumehood.ErrUnavailable)
-	if state, _ := stateOf(t, p, name); state != "ended" {
+	if state := stateOf(t, p, name); state != "ended" {
 		t.Errorf("listed as %q", state)
 	}
 	if all, err := p.Cleanup(t.Context(), provider.CleanupOptions{DryRun: true}); err != nil || len(all) == 0 {

@@ -75,7 +75,7 @@ func removeKept(ctx context.Context, t *testing.T, p *native.Provider, name stri
 }
 
 // stateOf returns how Kept describes a sandbox; empty if it is not there.
-func stateOf(t *testing.T, p *native.Provider, name string) (state string, expires time.Time) {
+func stateOf(t *testing.T, p *native.Provider, name string) string {
 	t.Helper()
 	all, err := p.Kept(t.Context())
 	if err != nil {
@@ -83,10 +83,10 @@ func stateOf(t *testing.T, p *native.Provider, name string) (state string, expir
 	}
 	for _, k := range all {
 		if k.Name == name {
-			return k.States["default"], k.Expires
+			return k.States["default"]
 		}
 	}
-	return "", time.Time{}
+	return ""
 }
 
 // What another process froze does not answer. Kept shows it, and thawing makes it answer.
@@ -99,7 +99,7 @@ func TestProvider_Open_frozen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if state, _ := stateOf(t, p, name); state != "paused" {
+	if state := stateOf(t, p, name); state != "paused" {
 		t.Errorf("listed as %q", state)
 	}
 	sb, ended := d.open(t, name), make(chan struct{})
@@ -116,7 +116,7 @@ func TestProvider_Open_frozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
-	if state, _ := stateOf(t, p, name); state != "running" {
+	if state := stateOf(t, p, name); state != "running" {
 		t.Errorf("listed as %q", state)
 	}
 }

@@ -17,13 +17,16 @@ import (
 
 func TestMain(m *testing.M) {
 	native.RunReaper()
-	conformance.Owner(fumehood.Spec{Image: busybox}, func(dir string, reaper bool) (fumehood.Provider, error) {
+	ctx := context.Background()
+	if conformance.Owner(ctx, os.Stdout, fumehood.Spec{Image: busybox}, func(dir string, reaper bool) (fumehood.Provider, error) {
 		opts := native.Options{StateDir: dir, NoReaper: !reaper}
 		if cache := filepath.Join(filepath.Dir(dir), "cache"); exists(cache) {
 			opts.CacheDir = cache
 		}
-		return native.New(context.Background(), opts)
-	})
+		return native.New(ctx, opts)
+	}) {
+		os.Exit(1)
+	}
 	if len(os.Args) == 2 && os.Args[1] == "share" { // a guest that sends a descriptor with too few bytes
 		if unix.Sendmsg(1, []byte{0}, unix.UnixRights(3), nil, 0) != nil {
 			os.Exit(1)
