@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ var killedPromises = []providerPromise{
 				t.Parallel()
 				name := c.spec().Name
 				StartOwner(t, phase, c.Dir, name, true)()
-				Eventually(t, "all is removed", func() bool { return !c.Exists(t, name) }) // its reaper may have been starting
+				c.wantGone(t, name)
 			})
 		}
 	}},
@@ -197,6 +198,9 @@ func StartOwner(t *testing.T, phase, dir, name string, reaper bool) (kill func()
 	t.Cleanup(kill)
 	if lines := bufio.NewScanner(stdout); !lines.Scan() || lines.Text() != "now" {
 		t.Fatalf("the owner says %q: %v", lines.Text(), lines.Err())
+	}
+	if reaper && runtime.GOOS == "linux" {
+		Eventually(t, "the owner has a reaper", func() bool { return len(Reapers(cmd.Process.Pid)) > 0 })
 	}
 	return kill
 }
