@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/image"
 )
 

@@ -279,6 +279,10 @@ func (f failingStart) check(t *testing.T, c *ProviderCase) {
 		_, err := c.Start(t.Context(), spec)
 		WantError(t, err, f.class)
 		c.wantGone(t, spec.Name)
+		var u *provider.Unhealthy // an evaluation blames the task for it
+		if is := errors.As(err, &u); is != strings.Contains(err.Error(), "it is unhealthy") || is && u.Service != "db" {
+			t.Errorf("an unhealthy service: %t, of %v", is, err)
+		}
 		if strings.Contains(err.Error(), "it has not started") && 0 < ready && ready < time.Minute {
 			continue // the machine is busy
 		}

@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 )
 
@@ -114,18 +112,5 @@ func TestRemove_busy(t *testing.T) {
 	sb := start(t, newProvider(t, docker.Options{}), fumehood.Spec{Image: busybox})
 	if err := sb.Remove(t.Context(), "/etc/hosts", fumehood.RemoveOptions{}); !errors.Is(err, fumehood.ErrPermission) || errors.Is(err, fumehood.ErrConfig) {
 		t.Errorf("got %v of class %v", err, fumehood.ClassOf(err))
-	}
-}
-
-// The error about a health check that fails is marked, so that an evaluation can blame the task for it.
-func TestStart_unhealthy(t *testing.T) {
-	t.Parallel()
-	spec := fumehood.Spec{Compose: project(t, "services:\n  default: {image: "+busybox+", command: sleep infinity, depends_on: {db: {condition: service_healthy}}}\n"+
-		"  db: {image: "+busybox+", command: sleep infinity, healthcheck: {test: [CMD, nothing], interval: 200ms, retries: 1}}\n")}
-	spec.Compose.ReadyTimeout = time.Minute
-	err := comesToNothing(t, newProvider(t, docker.Options{}), spec, fumehood.ErrUnavailable)
-	var u *provider.Unhealthy
-	if !errors.As(err, &u) || u.Service != "db" {
-		t.Errorf("got %v", err)
 	}
 }
