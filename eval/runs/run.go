@@ -247,7 +247,7 @@ func (r *Run) Append(res task.SampleResult) error {
 }
 
 // Journal opens the journal of a sandbox, for task.Options.
-func (r *Run) Journal(sandbox string, _ task.Key) (io.WriteCloser, error) {
+func (r *Run) Journal(sandbox string) (io.WriteCloser, error) {
 	f, err := os.OpenFile(filepath.Join(r.path(journalsName), sandbox+".jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, failed("open the journal of "+sandbox, r.dir, err)

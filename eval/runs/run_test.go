@@ -446,7 +446,7 @@ func TestAppend_concurrent(t *testing.T) {
 
 func TestRun_Journal(t *testing.T) {
 	r := create(t)
-	w, err := r.Journal("fumehood-sums-abc", task.Key{})
+	w, err := r.Journal("fumehood-sums-abc")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +459,7 @@ func TestRun_Journal(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(r.Dir(), "journals", "fumehood-sums-abc.jsonl")); err != nil || string(text) != "{}\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := r.Journal("fumehood-sums-abc", task.Key{}); !errors.Is(err, fs.ErrExist) {
+	if _, err := r.Journal("fumehood-sums-abc"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a journal was overwritten: %v", err)
 	}
 }

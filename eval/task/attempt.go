@@ -49,18 +49,13 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ fumehood.
 	return sb, nil
 }
 
-// launch starts a sandbox and registers it. The journal of a sandbox without a sample is buffered, see assign.
+// launch starts a sandbox and registers it.
 func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
 	what.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
 	what.Logger = cmp.Or(what.Logger, t.opts.Logger)
 	a := &attempt{keep: what.Keep}
-	switch {
-	case t.opts.Journal == nil:
-	case what.Labels[LabelSample] == "":
-		a.late = &lateJournal{}
-		a.journal, what.Journal = a.late, journal.New(a.late, t.log).Logger
-	default:
-		w, err := t.opts.Journal(what.Name, KeyOf(fumehood.Info{Labels: what.Labels}))
+	if t.opts.Journal != nil {
+		w, err := t.opts.Journal(what.Name)
 		if err != nil {
 			return nil, failed(ctx, op, fmt.Errorf("open the journal: %w", err))
 		}
@@ -73,6 +68,14 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumeh
 	t.mu.Lock()
 	t.live[sb] = a
 	t.mu.Unlock()
+	return sb, nil
+}
+
+// assign assigns a sandbox that was started ahead to an attempt. It removes the sandbox if that fails.
+func (t *Task) assign(ctx context.Context, sb fumehood.Sandbox, of Key) (fumehood.Sandbox, error) {
+	if err := sb.Assign(t.labels(sb.Info().Labels, of)); err != nil {
+		return nil, failed(ctx, "assign a sandbox", err, t.End(ctx, sb))
+	}
 	return sb, nil
 }
 

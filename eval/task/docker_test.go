@@ -298,12 +298,7 @@ func TestDocker_closeInterrupted(t *testing.T) {
 	tk := initTask(t, task.Options{
 		Name: name, Provider: p, Spec: fumehood.Spec{Image: "fumehood-test/busybox"},
 		Samples: []task.Sample{{ID: "a"}, {ID: "slow", Setup: task.Content{Text: "exec sleep 1000"}}},
-		Journal: func(_ string, of task.Key) (io.WriteCloser, error) {
-			if of.Sample == "slow" {
-				return &watched{began: begun}, nil
-			}
-			return &file{}, nil
-		},
+		Journal: func(string) (io.WriteCloser, error) { return &watched{began: begun}, nil },
 		Removed: func(r task.Removal) {
 			mu.Lock()
 			defer mu.Unlock()

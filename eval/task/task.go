@@ -55,10 +55,9 @@ type Options struct {
 	// Kept is called when the task is closed, with all sandboxes left in place, ordered by sample and epoch. Nil
 	// disables the report.
 	Kept func(all []Kept)
-	// Journal opens the journal of a sandbox. It is called before the sandbox starts or, if it was started ahead
-	// (see Run), before it is used; the lines of its start then name no sample. The journal is closed when the
-	// sandbox is removed. If nil, the journals of the specs are used.
-	Journal func(sandbox string, of Key) (io.WriteCloser, error)
+	// Journal opens the journal of a sandbox before it starts. The lines of a start ahead (see Run) name no sample. The
+	// journal is closed when the sandbox is removed. If nil, the journals of the specs are used.
+	Journal func(sandbox string) (io.WriteCloser, error)
 	// Removed is called for each sandbox that was removed, or could not be. It is called from several goroutines
 	// concurrently. Nil disables the report.
 	Removed func(Removal)
@@ -116,8 +115,7 @@ type attempt struct {
 	keep    bool       // leave it in place
 	ending  sync.Mutex // held during the removal
 	ended   bool
-	journal io.Closer    // nil if the task does not manage it
-	late    *lateJournal // of a sandbox that was started ahead; nil for others
+	journal io.Closer // nil if the task does not manage it
 }
 
 // Init validates the whole task, and lets the provider pull and build the images of all samples, once for samples
