@@ -18,6 +18,10 @@ type Attempt struct {
 	Sandbox fumehood.Sandbox // set up: the files are written, and the setup script has succeeded
 
 	Steps []Step // commands run by the solver, in order; the solver appends them
+	// Unstarted is the reason why the solver ended with a step that could not be started because of what the attempt had
+	// done before; the solver sets it. Such an attempt has the score 0 with this reason, and no scorer is called. Empty
+	// means that every step was started.
+	Unstarted string
 	// Grader is the command that scored the attempt, for the result; the scorer sets it. Nil if there was none.
 	Grader *Step
 

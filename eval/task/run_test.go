@@ -719,6 +719,47 @@ func TestRun_journals(t *testing.T) {
 	}
 }
 
+// A step that could not be started because of an earlier one is the attempt's own fault, unless something else failed too.
+func TestRun_unstarted(t *testing.T) {
+	lose := func(a *task.Attempt) {
+		a.Steps = append(a.Steps, task.Step{Result: &fumehood.Result{Outcome: fumehood.Lost}})
+	}
+	for name, c := range map[string]struct {
+		solve task.Solver
+		class string // of the failure; empty means a score of 0
+	}{
+		"alone":      {func(context.Context, *task.Attempt) error { return nil }, ""},
+		"after loss": {func(_ context.Context, a *task.Attempt) error { lose(a); return nil }, task.Infra},
+		"with error": {func(context.Context, *task.Attempt) error { return errors.New("broken") }, task.Infra},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, err := collect(t.Context(), newYard().options(1), task.RunOptions{
+				Solve: func(ctx context.Context, a *task.Attempt) error {
+					a.Unstarted = "step 2: no \xff"
+					return c.solve(ctx, a)
+				},
+				Score: func(context.Context, *task.Attempt) (task.Score, error) {
+					t.Error("the scorer was called")
+					return task.Score{Value: 1}, nil
+				},
+			})
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			r := all[0]
+			if c.class != "" {
+				if r.Score != nil || r.Error == nil || r.Error.Class != c.class {
+					t.Errorf("got %+v, %+v", r.Score, r.Error)
+				}
+				return
+			}
+			if r.Error != nil || r.Score == nil || r.Score.Value != 0 || !slices.Equal(r.Score.Reasons, []string{`step 2: no \xff`}) {
+				t.Errorf("got %+v, %+v", r.Score, r.Error)
+			}
+		})
+	}
+}
+
 func passed(r task.SampleResult) bool { return r.Score != nil && r.Score.Passed() }
 
 // leaky quotes a variable's value in its error, as a provider that does not know secrets may do.

@@ -153,6 +153,9 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 	case err != nil:
 		res.Score, res.Error = nil, failure(ctx, "solve", err)
 		return
+	case a.Unstarted != "":
+		res.Score = &Score{Reasons: []string{jsontext.Escape(a.Unstarted)}}
+		return
 	}
 	end = timed(res, "score")
 	score, err := r.how.Score(ctx, a)

@@ -13,7 +13,6 @@
 package taskfile
 
 import (
-	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -61,8 +60,6 @@ type File struct {
 	byID      map[string]*Sample
 	buildings []*building
 	secrets   image.Secrets // left out of images, see TaskOptions.Exclude
-	// unstarted holds the reason to report for attempts whose solver ended because a step could not be started.
-	unstarted sync.Map // of *task.Attempt to string
 }
 
 // Defaults are the keys that samples and task files share.

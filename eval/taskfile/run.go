@@ -68,11 +68,11 @@ func (f *File) solve(ctx context.Context, a *task.Attempt) error {
 		return err
 	}
 	var behind background
-	err = f.runSteps(ctx, a, s, &behind)
+	err = runSteps(ctx, a, s, &behind)
 	return errors.Join(err, behind.end(ctx, a))
 }
 
-func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind *background) error {
+func runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind *background) error {
 	if err := ready(ctx, a, s); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (f *File) runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind 
 		if ran && errors.Is(err, fumehood.ErrNotStarted) {
 			// An earlier step may have removed the program, or failed to create it. That is an outcome of the
 			// attempt.
-			f.unstarted.Store(a, fmt.Sprintf("step %s: %v", st.Name, err))
+			a.Unstarted = fmt.Sprintf("step %s: %v", st.Name, err)
 			return nil
 		}
 		if err != nil {
@@ -170,9 +170,6 @@ func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) er
 // score scores an attempt by the sample's expectations or its grader. The expectations of single steps are
 // checked first.
 func (f *File) score(ctx context.Context, a *task.Attempt) (task.Score, error) {
-	if why, ok := f.unstarted.LoadAndDelete(a); ok {
-		return task.Score{Reasons: []string{why.(string)}}, nil
-	}
 	s, err := f.sample(a)
 	if err != nil {
 		return task.Score{}, err
