@@ -106,7 +106,7 @@ func (c *Compose) UnmarshalJSON(text []byte) error {
 // are written as \xNN.
 func (r Result) MarshalJSON() ([]byte, error) {
 	r.Reason = jsontext.Escape(r.Reason)
-	return json.Marshal(r.json())
+	return jsontext.Marshal(r.json())
 }
 
 // UnmarshalJSON decodes a result. Unknown fields are ignored.
@@ -146,7 +146,7 @@ func (o Output) MarshalJSON() ([]byte, error) {
 	if !utf8.Valid(o.Bytes) {
 		out.Base64 = o.Bytes
 	}
-	return json.Marshal(out)
+	return jsontext.Marshal(out)
 }
 
 // UnmarshalJSON decodes an output and restores its bytes.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 
 	"github.com/fumehood/fumehood"
@@ -130,29 +131,35 @@ func (o *Execute) Options() session.ExecuteOptions {
 	return opts
 }
 
-// SessionResult describes how a command of a session ended.
+// SessionResult describes how a command of a session ended. Its JSON has the fields of both parts in one object.
 type SessionResult struct {
-	Outcome     fumehood.Outcome `json:"outcome"`
-	ExitCode    int              `json:"exit_code"`
-	Signal      int              `json:"signal,omitempty"`
-	Reason      string           `json:"reason,omitempty"`
-	Leaked      bool             `json:"leaked,omitempty"`
-	SetupEnded  bool             `json:"setup_ended" doc:"the script ended in its setup, before the command began"`
-	Usage       fumehood.Usage   `json:"usage,omitzero"`
-	Elapsed     float64          `json:"elapsed_ms"`
-	Stdout      fumehood.Output  `json:"stdout"`
-	Stderr      fumehood.Output  `json:"stderr"`
-	SetupStdout fumehood.Output  `json:"setup_stdout"`
-	SetupStderr fumehood.Output  `json:"setup_stderr"`
+	fumehood.Result
+	SetupResult
+}
 
-	CausedInside bool `json:"caused_inside,omitempty"` // as in fumehood.Result
+// SetupResult has what a SessionResult adds to a Result.
+type SetupResult struct {
+	SetupEnded  bool            `json:"setup_ended" doc:"the script ended in its setup, before the command began"`
+	SetupStdout fumehood.Output `json:"setup_stdout"`
+	SetupStderr fumehood.Output `json:"setup_stderr"`
+}
+
+// MarshalJSON encodes the result as one object.
+func (r SessionResult) MarshalJSON() ([]byte, error) { return jsontext.Join(r.Result, r.SetupResult) }
+
+// UnmarshalJSON decodes a result. Unknown fields are ignored.
+func (r *SessionResult) UnmarshalJSON(text []byte) error {
+	return errors.Join(json.Unmarshal(text, &r.Result), json.Unmarshal(text, &r.SetupResult))
 }
 
 // SessionResultOf returns the JSON form of a result.
 func SessionResultOf(r *session.Result) *SessionResult {
 	return &SessionResult{
-		Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: jsontext.Escape(r.Reason), Leaked: r.Leaked, CausedInside: r.CausedInside, SetupEnded: r.SetupEnded, Usage: r.Usage,
-		Elapsed: Millis(r.Elapsed), Stdout: r.Stdout, Stderr: r.Stderr, SetupStdout: r.SetupStdout, SetupStderr: r.SetupStderr,
+		Result: fumehood.Result{
+			Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal, Reason: r.Reason, Leaked: r.Leaked, CausedInside: r.CausedInside, Usage: r.Usage, Duration: r.Elapsed,
+			Stdout: r.Stdout, Stderr: r.Stderr,
+		},
+		SetupResult: SetupResult{SetupEnded: r.SetupEnded, SetupStdout: r.SetupStdout, SetupStderr: r.SetupStderr},
 	}
 }
 

@@ -156,7 +156,7 @@ func TestOpen_afterKills(t *testing.T) {
 			t.Errorf("duplicate result of sample %s", res.Sample)
 		}
 		seen[res.Sample] = true
-		if res.Error != nil || res.Score == nil || res.Score.Passed() != (n%3 == 0) || len(res.Steps) != 1 || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout != "I am "+res.Sample+"\n" {
+		if res.Error != nil || res.Score == nil || res.Score.Passed() != (n%3 == 0) || len(res.Steps) != 1 || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout.Text() != "I am "+res.Sample+"\n" {
 			t.Errorf("got %+v: %v", res, res.Error)
 		}
 		journal, err := os.ReadFile(filepath.Join(dir, "journals", res.Sandbox+".jsonl"))

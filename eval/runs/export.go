@@ -78,7 +78,7 @@ func row(r *task.SampleResult) []string {
 		class, phase, text = e.Class, e.Phase, e.Text
 	}
 	if s := lastStep(r); s != nil {
-		outcome, code, signal, wall, cpu = string(s.Outcome), strconv.Itoa(s.ExitCode), strconv.Itoa(s.Signal), decimal(s.Duration), decimal(s.CPU)
+		outcome, code, signal, wall, cpu = string(s.Outcome), strconv.Itoa(s.ExitCode), strconv.Itoa(s.Signal), decimal(s.Duration.Seconds()), decimal((s.Usage.User + s.Usage.System).Seconds())
 	}
 	cells := []string{
 		cell(r.Sample), strconv.Itoa(r.Epoch), verdict(r), value, strconv.Itoa(r.Tries), outcome, code, signal, wall, cpu, class, cell(phase),
@@ -250,7 +250,7 @@ func testcaseOf(of string, r *task.SampleResult) testcase {
 		return c
 	}
 	if s := lastStep(r); s != nil {
-		c.SystemOut, c.SystemErr = s.Stdout, s.Stderr
+		c.SystemOut, c.SystemErr = s.Stdout.Text(), s.Stderr.Text()
 	}
 	return c
 }

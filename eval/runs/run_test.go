@@ -86,7 +86,7 @@ func TestRun_roundTrip(t *testing.T) {
 	r := create(t)
 	full := scored("a", 2, 0.5)
 	full.Score.Parts, full.Score.Reasons = map[string]float64{"style": 1}, []string{"too slow"}
-	full.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1, Duration: 1.5, Stdout: "\x00\u2028<&>\n"}}
+	full.Steps = []task.StepResult{{Name: "1", Result: fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1, Duration: 1500 * time.Millisecond, Stdout: outputOf("\x00\u2028<&>\n")}}}
 	full.Phases = map[string]float64{"solve": 1.5}
 	appendAll(t, r, full, scored("a", 1, 1))
 	if done := r.Done(); !done(task.Key{Sample: "a", Epoch: 1}) || !done(full.Key()) || done(task.Key{Sample: "b", Epoch: 1}) {
@@ -265,7 +265,7 @@ func TestAppend_size(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	res := scored("a", 1, 1)
-	res.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Exited, Stdout: strings.Repeat("x", maxLine)}}
+	res.Steps = []task.StepResult{{Name: "1", Result: fumehood.Result{Outcome: fumehood.Exited, Stdout: outputOf(strings.Repeat("x", maxLine))}}}
 	if err := r.Append(res); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "more than the limit of") {
 		t.Errorf("got %v", err)
 	}
@@ -496,7 +496,7 @@ func TestRun_memory(t *testing.T) {
 	output := strings.Repeat("0123456789abcdef", 1<<6)
 	for i := range results {
 		res := scored(fmt.Sprint(i), 1, float64(i%2))
-		res.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Exited, Stdout: output + fmt.Sprint(i)}}
+		res.Steps = []task.StepResult{{Name: "1", Result: fumehood.Result{Outcome: fumehood.Exited, Stdout: outputOf(output + fmt.Sprint(i))}}}
 		res.Phases = map[string]float64{"acquire": 1, "setup": 1, "solve": 1, "score": 1, "remove": 1}
 		appendAll(t, r, res)
 	}

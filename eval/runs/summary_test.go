@@ -36,18 +36,26 @@ func TestRate(t *testing.T) {
 	}
 }
 
+func outputOf(text string) fumehood.Output {
+	return fumehood.Output{Bytes: []byte(text), Total: int64(len(text))}
+}
+
 // mixed has results of every kind.
 func mixed() []task.SampleResult {
 	passed, slow, crashed, broken := scored("a,b", 1, 1), scored("a,b", 2, 0.5), scored("=1+1", 1, 0), failedWith("c", task.Infra)
-	passed.Steps = []task.StepResult{{Name: "build", Outcome: fumehood.Exited, ExitCode: 1}, {Name: "run", Outcome: fumehood.Exited, Duration: 0.25, CPU: 0.125, Stdout: "not told"}}
+	passed.Steps = []task.StepResult{{Name: "build", Result: fumehood.Result{Outcome: fumehood.Exited, ExitCode: 1}}, {Name: "run", Result: fumehood.Result{
+		Outcome: fumehood.Exited, Duration: 250 * time.Millisecond, Usage: fumehood.Usage{User: 100 * time.Millisecond, System: 25 * time.Millisecond}, Stdout: outputOf("not told"),
+	}}}
 	passed.Phases = map[string]float64{"acquire": 1, "solve": 3}
 	passed.Score.Parts = map[string]float64{"style": 1}
-	slow.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.TimedOut, ExitCode: -1}}
+	slow.Steps = []task.StepResult{{Name: "1", Result: fumehood.Result{Outcome: fumehood.TimedOut, ExitCode: -1}}}
 	slow.Score.Reasons = []string{"too slow", "and \"long\"\n]]>"}
 	slow.Score.Parts = map[string]float64{"style": 0.5}
 	slow.Phases = map[string]float64{"acquire": 2, "solve": 2}
 	slow.Tries = 2
-	crashed.Steps = []task.StepResult{{Name: "1", Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Stdout: "<out>\x1b[31m", Stderr: "err"}}
+	crashed.Steps = []task.StepResult{{Name: "1", Result: fumehood.Result{
+		Outcome: fumehood.Signaled, ExitCode: 139, Signal: 11, Stdout: outputOf("<out>\x1b[31m"), Stderr: outputOf("err"),
+	}}}
 	broken.Error.Text = "the daemon\nis gone"
 	return []task.SampleResult{passed, slow, crashed, broken, scored("none", 1, 0)}
 }

@@ -463,7 +463,7 @@ func TestDocker_runAhead(t *testing.T) {
 		t.Fatalf("%q, %d journals, %d open, %v", keys(all), len(j.lines), j.open, err)
 	}
 	for _, r := range all {
-		if !passed(r) || r.Steps[0].Stdout != r.Sample {
+		if !passed(r) || r.Steps[0].Stdout.Text() != r.Sample {
 			t.Errorf("got %+v: %+v", r, r.Error)
 		}
 		if lines := j.lines[r.Sandbox].String(); !strings.Contains(lines, `"kind":"network"`) || !strings.Contains(lines, fmt.Sprintf(`"sample":%q`, r.Sample)) {
@@ -520,7 +520,7 @@ func TestRun_local(t *testing.T) {
 	}
 	for _, r := range all {
 		n, _ := strconv.Atoi(r.Sample)
-		if r.Error != nil || passed(r) != (n%2 == 0) || r.Steps[0].Stdout != "in\n"+r.Sample {
+		if r.Error != nil || passed(r) != (n%2 == 0) || r.Steps[0].Stdout.Text() != "in\n"+r.Sample {
 			t.Errorf("got %+v, %+v", r, r.Error)
 		}
 	}

@@ -2,12 +2,15 @@ package task
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/jsontext"
 )
 
 // Attempt is one try at a sample in one epoch, in its own sandbox, which is not used for anything else.
@@ -126,23 +129,24 @@ func (t *Task) labels(own map[string]string, of Key) map[string]string {
 // Key returns the result's sample and epoch.
 func (r *SampleResult) Key() Key { return Key{r.Sample, r.Epoch} }
 
-// StepResult is the recorded form of a Step.
+// StepResult is the recorded form of a Step. Its JSON is that of the result, with the name as one more field. Stdout and
+// Stderr are the ends of the outputs, up to RunOptions.OutputCap.
 type StepResult struct {
-	Name        string           `json:"name"`
-	Outcome     fumehood.Outcome `json:"outcome"`
-	ExitCode    int              `json:"exit_code"`
-	Signal      int              `json:"signal,omitempty"`
-	Duration    float64          `json:"duration"` // seconds
-	CPU         float64          `json:"cpu"`      // seconds, user and system
-	MaxRSS      int64            `json:"max_rss,omitempty"`
-	OOMKills    int64            `json:"oom_kills,omitempty"`
-	PIDsLimits  int64            `json:"pids_limits,omitempty"`
-	StdoutTotal int64            `json:"stdout_total"` // bytes
-	StderrTotal int64            `json:"stderr_total"` // bytes
-	// Stdout and Stderr are the ends of the outputs, up to RunOptions.OutputCap.
-	Stdout string `json:"stdout,omitempty"`
-	Stderr string `json:"stderr,omitempty"`
-	// StdoutTruncated and StderrTruncated report that the beginnings of the outputs are missing.
-	StdoutTruncated bool `json:"stdout_truncated,omitempty"`
-	StderrTruncated bool `json:"stderr_truncated,omitempty"`
+	Name string `json:"name"`
+	fumehood.Result
+}
+
+// MarshalJSON encodes the step as one object.
+func (s StepResult) MarshalJSON() ([]byte, error) {
+	return jsontext.Join(struct {
+		Name string `json:"name"`
+	}{s.Name}, s.Result)
+}
+
+// UnmarshalJSON decodes a step. Unknown fields are ignored.
+func (s *StepResult) UnmarshalJSON(text []byte) error {
+	named := struct {
+		Name *string `json:"name"`
+	}{&s.Name}
+	return errors.Join(json.Unmarshal(text, &named), json.Unmarshal(text, &s.Result))
 }

@@ -163,7 +163,7 @@ func TestRun_results(t *testing.T) {
 		if !passed(r) || r.Error != nil || r.Tries != 1 || r.Sandbox == "" || len(r.Steps) != 1 || len(r.Phases) != 5 || r.Started.IsZero() {
 			t.Errorf("got %+v", r)
 		}
-		if s := r.Steps[0]; s.Name != "1" || s.Outcome != fumehood.Exited || s.StdoutTotal != 23 || s.Stdout != "é\n" {
+		if s := r.Steps[0]; s.Name != "1" || s.Outcome != fumehood.Exited || s.Stdout.Total != 23 || s.Stdout.Text() != "é\n" {
 			t.Errorf("got %+v", s)
 		}
 	}
@@ -645,7 +645,7 @@ func TestRun_memory(t *testing.T) {
 	opts := y.options(samples)
 	before, n := heap(), 0
 	for r, err := range task.Run(t.Context(), opts, task.RunOptions{MaxSandboxes: 8, Solve: command("flood")}) {
-		if err != nil || !passed(r) || r.Steps[0].StdoutTotal != output {
+		if err != nil || !passed(r) || r.Steps[0].Stdout.Total != output {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if n++; n == samples-10 {

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -268,15 +269,9 @@ func classOf(ctx context.Context, err error) string {
 
 // record returns the recorded form of a step.
 func record(i int, s Step, most int64) StepResult {
-	r := s.Result
-	stdout, stdoutCut := endOf(r.Stdout, most)
-	stderr, stderrCut := endOf(r.Stderr, most)
-	return StepResult{
-		Name: stepName(i, s), Outcome: r.Outcome, ExitCode: r.ExitCode, Signal: r.Signal,
-		Duration: r.Duration.Seconds(), CPU: (r.Usage.User + r.Usage.System).Seconds(), MaxRSS: r.Usage.MaxRSS,
-		OOMKills: r.Usage.OOMKills, PIDsLimits: r.Usage.PIDsLimits, StdoutTotal: r.Stdout.Total, StderrTotal: r.Stderr.Total,
-		Stdout: stdout, Stderr: stderr, StdoutTruncated: stdoutCut, StderrTruncated: stderrCut,
-	}
+	r := StepResult{Name: stepName(i, s), Result: *s.Result}
+	r.Stdout, r.Stderr = endOf(r.Stdout, most), endOf(r.Stderr, most)
+	return r
 }
 
 func stepName(i int, s Step) string {
@@ -286,11 +281,10 @@ func stepName(i int, s Step) string {
 	return jsontext.Escape(s.Name)
 }
 
-// endOf returns the end of an output as text, and whether that is not all of it.
-func endOf(o fumehood.Output, most int64) (text string, truncated bool) {
-	o.Total = max(o.Total, int64(len(o.Bytes)))
-	if cut := int64(len(o.Bytes)) - most; cut > 0 {
-		o.Bytes = o.Bytes[cut:]
-	}
-	return o.Text(), o.Truncated()
+// endOf returns a copy of the end of an output, of at most that many bytes, without a part of a character.
+func endOf(o fumehood.Output, most int64) fumehood.Output {
+	have := int64(len(o.Bytes))
+	end := fumehood.Output{Bytes: o.Bytes[max(have-most, 0):], Total: max(o.Total, have)}
+	end.Bytes = bytes.Clone(end.Whole())
+	return end
 }

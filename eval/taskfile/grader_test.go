@@ -40,22 +40,25 @@ samples:
 			return 0
 		},
 	}}))
-	for sample, want := range map[string]task.StepResult{
-		"json":      {Stdout: "0.5\n", Stderr: "why"},
-		"exit code": {Stdout: "all right"},
-		"invalid":   {Stdout: "score: 1\x1b[2J", Stderr: "oops"},
-		"long":      {Stdout: strings.Repeat("x", task.DefaultOutputCap-3) + "end", StdoutTruncated: true},
+	for sample, want := range map[string]struct {
+		stdout, stderr string
+		truncated      bool
+	}{
+		"json":      {stdout: "0.5\n", stderr: "why"},
+		"exit code": {stdout: "all right"},
+		"invalid":   {stdout: "score: 1\x1b[2J", stderr: "oops"},
+		"long":      {stdout: strings.Repeat("x", task.DefaultOutputCap-3) + "end", truncated: true},
 	} {
 		got := results[sample].Grader
 		if got == nil {
 			t.Errorf("%s: no output of the grader", sample)
 			continue
 		}
-		if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.StdoutTruncated != want.StdoutTruncated || got.StderrTruncated || got.Outcome != "exited" {
+		if got.Stdout.Text() != want.stdout || got.Stderr.Text() != want.stderr || got.Stdout.Truncated() != want.truncated || got.Stderr.Truncated() || got.Outcome != "exited" {
 			t.Errorf("%s: got %.200v", sample, *got)
 		}
 	}
-	if got := results["long"].Grader.StdoutTotal; got != 1<<20+3 {
+	if got := results["long"].Grader.Stdout.Total; got != 1<<20+3 {
 		t.Errorf("%d bytes", got)
 	}
 	if e := results["invalid"].Error; e == nil || !strings.Contains(e.Text, `"score: 1\x1b[2J"`) || !strings.Contains(e.Text, `"oops"`) {

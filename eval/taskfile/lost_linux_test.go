@@ -87,7 +87,7 @@ func TestTask_sandboxEnds(t *testing.T) {
 				if said(got) != want {
 					t.Errorf("got %s\nwant %s", said(got), want)
 				}
-				if last.Outcome != fumehood.Lost || last.Stdout != "begun\n" || last.Stderr != "error\n" || last.StdoutTotal != 6 || last.Duration < 1 {
+				if last.Outcome != fumehood.Lost || last.Stdout.Text() != "begun\n" || last.Stderr.Text() != "error\n" || last.Stdout.Total != 6 || last.Duration < time.Second {
 					t.Errorf("got %+v", last)
 				}
 			})

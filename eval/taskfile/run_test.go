@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/task"
@@ -56,7 +57,7 @@ func said(r task.SampleResult) string {
 		fmt.Fprintf(&b, "%v %s", r.Score.Value, strings.Join(r.Score.Reasons, "; "))
 	}
 	for _, s := range r.Steps {
-		fmt.Fprintf(&b, " | %s %s %d %s", s.Name, s.Outcome, s.ExitCode, s.Stdout)
+		fmt.Fprintf(&b, " | %s %s %d %s", s.Name, s.Outcome, s.ExitCode, s.Stdout.Text())
 	}
 	return b.String()
 }
@@ -278,12 +279,12 @@ samples:
 	results := run(t, f, dockertest.Provider(t, docker.Options{NoSweep: true}))
 	for sample, want := range map[string]struct {
 		outcome fumehood.Outcome
-		least   float64
+		least   time.Duration
 	}{
-		"default": {fumehood.CPUTimeExceeded, 1}, "children": {fumehood.CPUTimeExceeded, 1}, "unbound": {fumehood.Exited, 1.2}, "step": {fumehood.CPUTimeExceeded, 2},
+		"default": {fumehood.CPUTimeExceeded, time.Second}, "children": {fumehood.CPUTimeExceeded, time.Second}, "unbound": {fumehood.Exited, 1200 * time.Millisecond}, "step": {fumehood.CPUTimeExceeded, 2 * time.Second},
 	} {
 		r := results[sample]
-		if r.Error != nil || r.Steps[0].Outcome != want.outcome || r.Steps[0].CPU < want.least {
+		if r.Error != nil || r.Steps[0].Outcome != want.outcome || r.Steps[0].Usage.User+r.Steps[0].Usage.System < want.least {
 			t.Errorf("%s: %s, %+v", sample, said(r), r.Steps)
 		}
 	}

@@ -83,7 +83,7 @@ func TestEval_killed(t *testing.T) {
 			t.Errorf("two results for sample %s", res.Sample)
 		}
 		seen[res.Sample] = true
-		if res.Error != nil || res.Score.Passed() != (n%3 == 0) || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout != fmt.Sprintf("I am %d\n", n) {
+		if res.Error != nil || res.Score.Passed() != (n%3 == 0) || res.Steps[0].ExitCode != n%3 || res.Steps[0].Stdout.Text() != fmt.Sprintf("I am %d\n", n) {
 			t.Errorf("got %+v: %v", res, res.Error)
 		}
 	}

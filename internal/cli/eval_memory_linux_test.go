@@ -137,7 +137,7 @@ func recordMany(t *testing.T, dir string, samples, recorded int) {
 		err := to.Encode(task.SampleResult{
 			Sample: fmt.Sprintf("s%d", i), Epoch: 1, Tries: 1, Sandbox: fmt.Sprintf("fumehood-memory-%d", i), Started: time.Now().UTC(),
 			Score: &task.Score{Value: float64(i % 2), Reasons: []string{"as it was"}}, Phases: map[string]float64{"acquire": 0.5, "solve": 1, "remove": 0.2},
-			Steps: []task.StepResult{{Name: "1", Outcome: fumehood.Exited, StdoutTotal: 500, Stdout: string(bytes.Repeat([]byte("out\n"), 125))}},
+			Steps: []task.StepResult{{Name: "1", Result: fumehood.Result{Outcome: fumehood.Exited, Stdout: fumehood.Output{Total: 500, Bytes: bytes.Repeat([]byte("out\n"), 125)}}}},
 		})
 		if err != nil {
 			t.Fatal(err)

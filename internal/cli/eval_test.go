@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/task"
 )
 
@@ -104,7 +105,7 @@ func TestShowAttempt_escapes(t *testing.T) {
 	r := task.SampleResult{
 		Sample: "a\x1b[2Jb", Epoch: 2, Sandbox: "fumehood-a",
 		Score: &task.Score{Reasons: []string{"step 1: it says \x1b]0;owned\x07\nand more"}, Parts: map[string]float64{"\x1b[2J": 1}},
-		Steps: []task.StepResult{{Name: "1\x1b[2J", Outcome: "exited", StdoutTotal: 30, Stdout: "\ta \"b\" c\\d\x1b[2J\r\u202e\n"}},
+		Steps: []task.StepResult{{Name: "1\x1b[2J", Result: fumehood.Result{Outcome: "exited", Stdout: fumehood.Output{Total: 30, Bytes: []byte("\ta \"b\" c\\d\x1b[2J\r\u202e\n")}}}},
 	}
 	var out bytes.Buffer
 	a := &commandLine{Streams: Streams{Out: &out}}

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/fumehood/fumehood"
 )
 
 // TestRun_jsonMemory checks that the outputs of a command are held only once, without copies as text and as JSON.
@@ -46,9 +48,9 @@ func TestRun_jsonMemory(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Fatal(err)
 			}
-			var got struct{ Stdout, Stderr outputJSON }
-			if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Stdout.Bytes != 10<<20 || got.Stderr.Bytes != 10<<20 {
-				t.Fatalf("%v, %d and %d bytes", err, got.Stdout.Bytes, got.Stderr.Bytes)
+			var got struct{ Stdout, Stderr fumehood.Output }
+			if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Stdout.Total != 10<<20 || got.Stderr.Total != 10<<20 {
+				t.Fatalf("%v, %d and %d bytes", err, got.Stdout.Total, got.Stderr.Total)
 			}
 			if t.Logf("%d MiB", used>>20); used == 0 || used > most {
 				t.Errorf("it took %d MiB, want at most %d", used>>20, most>>20)

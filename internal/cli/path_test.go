@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -24,11 +25,14 @@ func TestRun_bareEnvironment(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	var got reportJSON
+	var got struct {
+		Sandbox string
+		Stdout  fumehood.Output
+	}
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Stdout == nil || got.Stdout.Text != "42\n" {
+	if got.Stdout.Text() != "42\n" {
 		t.Errorf("got %s", &stdout)
 	}
 	left, err := e.Objects(t.Context(), owner.LabelSandbox+"="+got.Sandbox)

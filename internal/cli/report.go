@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"encoding/json"
 	"io"
 	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
 )
+
+// holdingOutputs is the GOGC value of commands that hold outputs for a JSON object, since garbage of that size matters.
+const holdingOutputs = 25
 
 // report collects the data that `fumehood run --json` and `fumehood exec --json` print.
 type report struct {
@@ -17,23 +21,6 @@ type report struct {
 
 func (r *report) started(info fumehood.Info, took time.Duration) {
 	r.sandbox, r.image, r.start = info.Name, info.Services[0].Image, took
-}
-
-// reportJSON is the JSON object. Outcome and ExitCode are null if no command ran to its end.
-type reportJSON struct {
-	Sandbox    string         `json:"sandbox,omitempty"`
-	Image      string         `json:"image,omitempty"`
-	Outcome    *string        `json:"outcome"`
-	ExitCode   *int           `json:"exit_code"`
-	Signal     int            `json:"signal,omitempty"`
-	Leaked     bool           `json:"leaked,omitempty"`
-	Reason     string         `json:"reason,omitempty"` // as in fumehood.Result
-	Usage      fumehood.Usage `json:"usage,omitzero"`   // omitted if the transport does not report it
-	Stdout     *outputJSON    `json:"stdout"`
-	Stderr     *outputJSON    `json:"stderr"`
-	StartMS    float64        `json:"start_ms"`
-	DurationMS float64        `json:"duration_ms"`
-	Error      *api.Error     `json:"error"`
 }
 
 func describe(err error) *api.Error {
@@ -47,14 +34,30 @@ func describe(err error) *api.Error {
 	return &e
 }
 
-// write prints the object. err is the error of the run, or nil.
+// noResult are the fields of a result that are null if no command ran to its end.
+const noResult = `{"outcome":null,"exit_code":null,"stdout":null,"stderr":null,"duration_ms":0}`
+
+// write prints an object with the fields of the result. err is the error of the run, or nil.
 func (r *report) write(w io.Writer, err error) error {
-	obj := reportJSON{Sandbox: r.sandbox, Image: r.image, StartMS: api.Millis(r.start), Error: describe(err)}
-	if res := r.result; res != nil {
-		outcome := string(res.Outcome)
-		obj.Outcome, obj.ExitCode, obj.Signal, obj.Leaked = &outcome, &res.ExitCode, res.Signal, res.Leaked
-		obj.Reason, obj.Usage = res.Reason, res.Usage
-		obj.Stdout, obj.Stderr, obj.DurationMS = outputOf(res.Stdout), outputOf(res.Stderr), api.Millis(res.Duration)
+	first := struct {
+		Sandbox string  `json:"sandbox,omitempty"`
+		Image   string  `json:"image,omitempty"`
+		StartMS float64 `json:"start_ms"`
+	}{r.sandbox, r.image, api.Millis(r.start)}
+	var result any = json.RawMessage(noResult)
+	if r.result != nil {
+		result = r.result
 	}
-	return writeJSON(w, obj, obj.Stdout, obj.Stderr)
+	return writeJSON(w, first, result, failure{describe(err)})
+}
+
+// failure is the last field of an object that is printed whether or not Fumehood failed.
+type failure struct {
+	Error *api.Error `json:"error"`
+}
+
+// writeJSON writes the fields of all values as one indented object.
+func writeJSON(w io.Writer, values ...any) error {
+	// The writer for people need not be closed: JSON ends with a newline, so no partial character remains.
+	return api.Encode(forPeople(w), "  ", values...)
 }

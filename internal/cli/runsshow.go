@@ -118,7 +118,7 @@ func row(r *task.SampleResult) string {
 	}
 	if n := len(r.Steps); n > 0 {
 		s := &r.Steps[n-1]
-		step, end, wall = printable(s.Name), endOf(s), fmt.Sprintf("%.2f", s.Duration)
+		step, end, wall = printable(s.Name), endOf(s), fmt.Sprintf("%.2f", s.Duration.Seconds())
 	}
 	return strings.Join([]string{score, step, end, wall}, "\t")
 }
@@ -218,21 +218,20 @@ func (a *commandLine) showAttempt(r *task.SampleResult) error {
 
 // showStep prints how a command ended, and the ends of its outputs.
 func showStep(b *strings.Builder, name string, s *task.StepResult) {
-	fmt.Fprintf(b, "%s: %s after %.2f s, %.2f s of CPU\n", name, endOf(s), s.Duration, s.CPU)
+	fmt.Fprintf(b, "%s: %s after %.2f s, %.2f s of CPU\n", name, endOf(s), s.Duration.Seconds(), (s.Usage.User + s.Usage.System).Seconds())
 	for _, out := range []struct {
-		name, text string
-		total      int64
-		truncated  bool
-	}{{"standard output", s.Stdout, s.StdoutTotal, s.StdoutTruncated}, {"standard error", s.Stderr, s.StderrTotal, s.StderrTruncated}} {
-		if out.total == 0 {
+		name string
+		fumehood.Output
+	}{{"standard output", s.Stdout}, {"standard error", s.Stderr}} {
+		if out.Total == 0 {
 			continue
 		}
-		size := count(int(out.total), "byte")
-		if out.truncated {
+		size := count(int(out.Total), "byte")
+		if out.Truncated() {
 			size += ", of which only the end was kept"
 		}
 		fmt.Fprintf(b, "  %s, %s:\n", out.name, size)
-		for line := range strings.Lines(out.text) {
+		for line := range strings.Lines(out.Text()) {
 			fmt.Fprintf(b, "    %s\n", shown(strings.TrimSuffix(line, "\n")))
 		}
 	}

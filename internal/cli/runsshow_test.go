@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/task"
 )
 
@@ -12,7 +13,9 @@ func TestShowAttempt_grader(t *testing.T) {
 	t.Parallel()
 	r := task.SampleResult{
 		Sample: "a", Epoch: 1, Score: &task.Score{Value: 1},
-		Grader: &task.StepResult{Name: "grader", Outcome: "exited", StdoutTotal: 20_000, Stdout: "1\x1b[2J\n", StdoutTruncated: true, StderrTotal: 4, Stderr: "why\n"},
+		Grader: &task.StepResult{Name: "grader", Result: fumehood.Result{
+			Outcome: "exited", Stdout: fumehood.Output{Total: 20_000, Bytes: []byte("1\x1b[2J\n")}, Stderr: fumehood.Output{Total: 4, Bytes: []byte("why\n")},
+		}},
 	}
 	var out bytes.Buffer
 	a := &commandLine{Streams: Streams{Out: &out}}

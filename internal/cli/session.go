@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -210,39 +211,25 @@ func assetsIn(dir string) ([]map[string]spec.Asset, error) {
 	return []map[string]spec.Asset{assets}, nil
 }
 
-// sessionJSON is the object that `fumehood session run --json` prints.
-type sessionJSON struct {
-	Outcome     *string            `json:"outcome"`
-	ExitCode    *int               `json:"exit_code"`
-	Signal      int                `json:"signal,omitempty"`
-	Leaked      bool               `json:"leaked,omitempty"`
-	Reason      string             `json:"reason,omitempty"`
-	SetupEnded  bool               `json:"setup_ended"` // the script ended before the command started
-	Usage       fumehood.Usage     `json:"usage,omitzero"`
-	SetupStdout *outputJSON        `json:"setup_stdout"`
-	SetupStderr *outputJSON        `json:"setup_stderr"`
-	Stdout      *outputJSON        `json:"stdout"`
-	Stderr      *outputJSON        `json:"stderr"`
-	ElapsedMS   float64            `json:"elapsed_ms"`
-	Changes     []workspace.Change `json:"changes,omitempty"` // with --snapshot-out: changes to the workspace
-	Error       *api.Error         `json:"error"`
-}
+// noSessionResult are the fields of a session's result that are null if no command ran to its end.
+const noSessionResult = `{"setup_ended":false,"setup_stdout":null,"setup_stderr":null}`
 
 func (a *commandLine) runSession(ctx context.Context, o sessionOptions) error {
-	var obj sessionJSON
 	if o.json {
 		debug.SetGCPercent(holdingOutputs)
 	}
 	res, err := a.inSession(ctx, o)
 	if o.json {
-		obj.Error = describe(err)
+		values := []any{json.RawMessage(noResult), json.RawMessage(noSessionResult)}
 		if res.Result != nil {
-			obj.fill(res.Result)
+			values = []any{api.SessionResultOf(res.Result)}
 		}
 		if res.Snapshot != nil {
-			obj.Changes = res.Snapshot.Changes
+			values = append(values, struct {
+				Changes []workspace.Change `json:"changes,omitempty"`
+			}{res.Snapshot.Changes})
 		}
-		if jerr := writeJSON(a.Out, obj, obj.SetupStdout, obj.SetupStderr, obj.Stdout, obj.Stderr); jerr != nil {
+		if jerr := writeJSON(a.Out, append(values, failure{describe(err)})...); jerr != nil {
 			return jerr
 		}
 	}
@@ -250,14 +237,6 @@ func (a *commandLine) runSession(ctx context.Context, o sessionOptions) error {
 		return err
 	}
 	return a.sessionVerdict(o, res.Result)
-}
-
-func (obj *sessionJSON) fill(res *session.Result) {
-	outcome := string(res.Outcome)
-	obj.Outcome, obj.ExitCode, obj.SetupEnded, obj.ElapsedMS = &outcome, &res.ExitCode, res.SetupEnded, api.Millis(res.Elapsed)
-	obj.SetupStdout, obj.SetupStderr = outputOf(res.SetupStdout), outputOf(res.SetupStderr)
-	obj.Stdout, obj.Stderr = outputOf(res.Stdout), outputOf(res.Stderr)
-	obj.Usage, obj.Signal, obj.Leaked, obj.Reason = res.Usage, res.Signal, res.Leaked, res.Reason
 }
 
 // tellPorts reports the published ports.

@@ -59,32 +59,17 @@ they ended. An error is printed as an object too and ends the session.`,
 
 // streamLine is a line that `fumehood session stream` prints: a piece of output, a result, or an error.
 type streamLine struct {
-	Phase  session.Phase `json:"phase,omitempty"`  // of the output: setup or command
-	Stream string        `json:"stream,omitempty"` // stdout or stderr
-	Text   string        `json:"text,omitempty"`
-	Base64 []byte        `json:"base64,omitempty"` // the bytes, if they are not UTF-8
-	Result *streamResult `json:"result,omitempty"`
-	Error  *api.Error    `json:"error,omitempty"`
-}
-
-type streamResult struct {
-	Outcome    fumehood.Outcome `json:"outcome"`
-	ExitCode   int              `json:"exit_code"`
-	Signal     int              `json:"signal,omitempty"`
-	SetupEnded bool             `json:"setup_ended"` // the script ended before the command started
-	Leaked     bool             `json:"leaked,omitempty"`
-	Reason     string           `json:"reason,omitempty"`
-	Usage      fumehood.Usage   `json:"usage,omitzero"`
-	ElapsedMS  float64          `json:"elapsed_ms"`
+	Phase  session.Phase      `json:"phase,omitempty"`  // of the output: setup or command
+	Stream string             `json:"stream,omitempty"` // stdout or stderr
+	Text   string             `json:"text,omitempty"`
+	Base64 []byte             `json:"base64,omitempty"` // the bytes, if they are not UTF-8
+	Result *api.SessionResult `json:"result,omitempty"`
+	Error  *api.Error         `json:"error,omitempty"`
 }
 
 // printLine prints a JSON object on one line.
 func (a *commandLine) printLine(l streamLine) error {
-	text, err := encode(l, "")
-	if err == nil {
-		_, err = a.Out.Write(text)
-	}
-	return err
+	return api.Encode(a.Out, "", l)
 }
 
 func (a *commandLine) streamSession(ctx context.Context, o sessionOptions) error {
@@ -102,9 +87,11 @@ func (a *commandLine) streamSession(ctx context.Context, o sessionOptions) error
 		return a.printLine(l)
 	}
 	o.Ended = func(r *session.Result) error {
-		return a.printLine(streamLine{Result: &streamResult{
-			r.Outcome, r.ExitCode, r.Signal, r.SetupEnded, r.Leaked, r.Reason, r.Usage, api.Millis(r.Elapsed),
-		}})
+		end := api.SessionResultOf(r)
+		for _, o := range []*fumehood.Output{&end.Stdout, &end.Stderr, &end.SetupStdout, &end.SetupStderr} {
+			o.Bytes = nil // printed before
+		}
+		return a.printLine(streamLine{Result: end})
 	}
 	c, err := a.actions().StreamSession(ctx, o.SessionOptions, readCommands(a.In))
 	if err == nil && c != nil {

@@ -23,19 +23,39 @@ type object struct {
 // MarshalJSON encodes the text.
 func (t Text) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(t)) {
-		return quoted(string(t))
+		return Marshal(string(t))
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(t))
 	return json.Marshal(object{&encoded})
 }
 
-// quoted returns the JSON string of a text. An encoder escapes it for HTML as its other strings, or not.
-func quoted(text string) ([]byte, error) {
+// Marshal returns the JSON of a value. An encoder escapes its texts for HTML as its other ones, or not.
+func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(text)
+	err := e.Encode(v)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// Join returns the JSON of one object, which has the fields of all objects.
+func Join(objects ...any) ([]byte, error) {
+	joined := []byte{'{'}
+	for _, o := range objects {
+		text, err := Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		fields, ok := bytes.CutPrefix(text, []byte{'{'})
+		if !ok {
+			return nil, fmt.Errorf("a %T is no JSON object", o)
+		}
+		if len(joined) > 1 && len(fields) > 1 {
+			joined = append(joined, ',')
+		}
+		joined = append(joined, fields[:len(fields)-1]...)
+	}
+	return append(joined, '}'), nil
 }
 
 // UnmarshalJSON decodes a string or an object with base64. "null" leaves the text unchanged.

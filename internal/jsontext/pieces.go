@@ -27,7 +27,7 @@ func WriteText(w io.Writer, content []byte) error {
 		if n > textPart {
 			n = WholeRunes(content[:textPart])
 		}
-		text, err := quoted(strings.ToValidUTF8(string(content[:n]), "\ufffd"))
+		text, err := Marshal(strings.ToValidUTF8(string(content[:n]), "\ufffd"))
 		if err == nil {
 			_, err = w.Write(text[1 : len(text)-1])
 		}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/fumehood/fumehood/api"
 )
 
 // op describes an operation of the API.
@@ -110,7 +112,7 @@ func lines(write func(send func(any) error)) *huma.StreamResponse {
 		c.SetHeader("Content-Type", typeLines)
 		w := c.BodyWriter()
 		write(func(v any) error {
-			err := encode(w, v)
+			err := api.Encode(w, "", v)
 			if f, ok := w.(http.Flusher); ok && err == nil {
 				f.Flush()
 			}

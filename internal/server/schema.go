@@ -1,12 +1,14 @@
 package server
 
 import (
+	"io"
 	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/eval/task"
 	"github.com/fumehood/fumehood/internal/jsontext"
 	"github.com/fumehood/fumehood/session/workspace"
 )
@@ -32,9 +34,9 @@ func configuration(version string) huma.Config {
 	return c
 }
 
-// strictJSON writes answers with encode, and refuses requests that package encoding/json would alter: another command would run.
+// strictJSON writes answers with api.Encode, and refuses requests that package encoding/json would alter: another command would run.
 var strictJSON = huma.Format{
-	Marshal: encode,
+	Marshal: func(w io.Writer, v any) error { return api.Encode(w, "", v) },
 	Unmarshal: func(data []byte, v any) error {
 		if err := jsontext.Check(data); err != nil {
 			return err
@@ -88,13 +90,15 @@ func correct(schemas huma.Registry) {
 		reflect.TypeFor[fumehood.Compose](): {
 			"ready_timeout_ms": millis("time until all services are ready"), "pull_timeout_ms": millis("total time of pulls"), "build_timeout_ms": millis("total time of builds"),
 		},
-		reflect.TypeFor[fumehood.Spec]():    {"ttl_ms": millis("how long a kept sandbox stays")},
-		reflect.TypeFor[fumehood.Usage]():   {"user_ms": millis("processor time in user mode"), "system_ms": millis("processor time in the kernel")},
-		reflect.TypeFor[fumehood.Output]():  {},
-		reflect.TypeFor[fumehood.Result]():  {"duration_ms": millis("from start to end")},
-		reflect.TypeFor[api.EvalEvent]():    {},
-		reflect.TypeFor[workspace.Change](): {"path": textSchema{}.Schema(schemas)},
-		reflect.TypeFor[workspace.Entry]():  {"path": textSchema{}.Schema(schemas), "target": textSchema{}.Schema(schemas)},
+		reflect.TypeFor[fumehood.Spec]():     {"ttl_ms": millis("how long a kept sandbox stays")},
+		reflect.TypeFor[fumehood.Usage]():    {"user_ms": millis("processor time in user mode"), "system_ms": millis("processor time in the kernel")},
+		reflect.TypeFor[fumehood.Output]():   {},
+		reflect.TypeFor[fumehood.Result]():   {"duration_ms": millis("from start to end")},
+		reflect.TypeFor[api.SessionResult](): {"duration_ms": millis("from start to end, with the setup")},
+		reflect.TypeFor[task.StepResult]():   {"duration_ms": millis("from start to end")},
+		reflect.TypeFor[api.EvalEvent]():     {},
+		reflect.TypeFor[workspace.Change]():  {"path": textSchema{}.Schema(schemas)},
+		reflect.TypeFor[workspace.Entry]():   {"path": textSchema{}.Schema(schemas), "target": textSchema{}.Schema(schemas)},
 	} {
 		schemas.Schema(t, true, "")
 		s := schemas.SchemaFromRef("#/components/schemas/" + t.Name())

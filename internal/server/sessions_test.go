@@ -71,7 +71,7 @@ func TestSession(t *testing.T) {
 	for range 2 { // the second is a repeat
 		c.ok("POST", one+"/execute", api.Execute{Command: `echo "$X" >>a.txt; cat; exit 3`, Stdin: [][]byte{[]byte("in "), []byte("pieces")}}, &res, "Idempotency-Key", c.lease+"-execute")
 	}
-	if res.Outcome != fumehood.Exited || res.ExitCode != 3 || string(res.Stdout.Bytes) != "in pieces" || string(res.SetupStdout.Bytes) != "setup\n" || res.Elapsed <= 0 {
+	if res.Outcome != fumehood.Exited || res.ExitCode != 3 || string(res.Stdout.Bytes) != "in pieces" || string(res.SetupStdout.Bytes) != "setup\n" || res.Duration <= 0 {
 		t.Errorf("got %+v", res)
 	}
 	c.ok("GET", one, nil, &r)

@@ -24,7 +24,7 @@ RESULT = {
     "exit_code": 3,
     "stdout": {"text": "a", "bytes": 1},
     "setup_ended": False,
-    "elapsed_ms": 2,
+    "duration_ms": 2,
 }
 
 
@@ -150,7 +150,7 @@ class TestRequests(unittest.TestCase):
         self.assertEqual(server.asked[-1][1], {"ports": ports, "env": {"A": "b"}, "disable_setup": True})
         r = spawned.execute("true", stdin=["a", b"b"], timeout=1.5, entry="e")
         self.assertEqual(
-            (r.exit_code, r.stdout.text, r.elapsed, r.timed_out, r.setup_ended), (3, "a", 0.002, False, False)
+            (r.exit_code, r.stdout.text, r.duration, r.timed_out, r.setup_ended), (3, "a", 0.002, False, False)
         )
         self.assertEqual(
             server.asked[-1][1], {"command": "true", "stdin": ["YQ==", "Yg=="], "timeout_ms": 1500, "entry": "e"}

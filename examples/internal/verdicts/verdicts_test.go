@@ -17,7 +17,7 @@ func TestCompare(t *testing.T) {
 	result := func(id string, value float64, outcome fumehood.Outcome) task.SampleResult {
 		return task.SampleResult{
 			Sample: id, Score: &task.Score{Value: value, Reasons: []string{"differs"}},
-			Steps: []task.StepResult{{Name: "build"}, {Name: "test 1", Outcome: outcome}},
+			Steps: []task.StepResult{{Name: "build"}, {Name: "test 1", Result: fumehood.Result{Outcome: outcome}}},
 		}
 	}
 	all := []task.SampleResult{

@@ -26,12 +26,11 @@ from ._types import (
     Bytes,
     Data,
     Decoders,
-    Ended,
     Line,
     Mount,
     Output,
     Port,
-    Seconds,
+    Result,
     ServiceInfo,
     Text,
     Variables,
@@ -124,13 +123,10 @@ class AsyncCheckpoint(Data):
 
 
 @dataclass(frozen=True)
-class SessionResult(Ended):
-    """How a command of a session ended, with the output of the command and of its setup. usage is that of both."""
+class SessionResult(Result):
+    """How a command of a session ended, with the output of its setup. usage and duration are of command and setup."""
 
     setup_ended: bool = False  # the script ended in its setup, before the command began: all output is the setup's
-    elapsed: Seconds = 0.0  # with the setup
-    stdout: Output = field(default_factory=Output)
-    stderr: Output = field(default_factory=Output)
     setup_stdout: Output = field(default_factory=Output)
     setup_stderr: Output = field(default_factory=Output)
 

@@ -1,9 +1,8 @@
-package server
+package api_test
 
 import (
 	"bytes"
 	"encoding/json"
-	"reflect"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 	"github.com/fumehood/fumehood/api"
 )
 
-// What encode writes has the values that package encoding/json writes.
+// TestEncode checks that Encode writes what package encoding/json writes.
 func TestEncode(t *testing.T) {
 	output := func(text string, more int64) fumehood.Output {
 		return fumehood.Output{Bytes: []byte(text), Total: int64(len(text)) + more}
@@ -28,20 +27,46 @@ func TestEncode(t *testing.T) {
 		"small":            {output("a", 0), output("\xff", 0)},
 	} {
 		r := &fumehood.Result{Outcome: fumehood.Exited, Stdout: out[0], Stderr: out[1], Reason: `{"text":"","bytes":0,"truncated":false}`}
-		s := &api.SessionResult{Stdout: out[0], SetupStdout: out[1], SetupStderr: out[0], Reason: r.Reason}
+		s := &api.SessionResult{
+			Result:      fumehood.Result{Stdout: out[0], Reason: r.Reason},
+			SetupResult: api.SetupResult{SetupStdout: out[1], SetupStderr: out[0]},
+		}
 		for _, v := range []any{r, s, &api.Event{Type: api.EventEnd, Result: r}, api.SessionEvent{Type: api.EventEnd, Result: s}} {
-			var got, want bytes.Buffer
-			if err := encode(&got, v); err != nil {
-				t.Fatal(err)
-			}
-			if err := newEncoder(&want).Encode(v); err != nil {
-				t.Fatal(err)
-			}
-			var a, b any
-			if err := json.Unmarshal(got.Bytes(), &a); err != nil || json.Unmarshal(want.Bytes(), &b) != nil || !reflect.DeepEqual(a, b) || !bytes.HasSuffix(got.Bytes(), []byte("}\n")) {
-				t.Errorf("%s, %T: %v, got %.300q, want %.300q", name, v, err, &got, &want)
+			for _, indent := range []string{"", "  "} {
+				var got, want bytes.Buffer
+				if err := api.Encode(&got, indent, v); err != nil {
+					t.Fatal(err)
+				}
+				e := json.NewEncoder(&want)
+				e.SetEscapeHTML(false)
+				e.SetIndent("", indent)
+				if err := e.Encode(v); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(got.Bytes(), want.Bytes()) {
+					t.Errorf("%s, %T: got %.300q, want %.300q", name, v, &got, &want)
+				}
 			}
 		}
+		if len(r.Stdout.Bytes) != len(out[0].Bytes) || len(s.SetupStdout.Bytes) != len(out[1].Bytes) {
+			t.Errorf("%s: the value has changed", name)
+		}
+	}
+}
+
+// TestEncode_fields checks that the fields of several values are in one object.
+func TestEncode_fields(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	a, b := struct{ A string }{"<a>"}, struct{ B fumehood.Output }{fumehood.Output{Bytes: bytes.Repeat([]byte("b"), 70_000), Total: 70_000}}
+	if err := api.Encode(&got, "", a, json.RawMessage("{}"), &b, json.RawMessage(`{"c":null}`)); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"A":"<a>","B":{"text":"` + strings.Repeat("b", 70_000) + `","bytes":70000,"truncated":false},"c":null}` + "\n"; got.String() != want {
+		t.Errorf("got %.100s", &got)
+	}
+	if err := api.Encode(&got, "", a, 1); err == nil {
+		t.Error("a number was joined to an object")
 	}
 }
 
@@ -60,7 +85,7 @@ func TestEncode_memory(t *testing.T) { //nolint:paralleltest // it measures what
 		}
 		return len(p), nil
 	})
-	if err := encode(w, r); err != nil {
+	if err := api.Encode(w, "", r); err != nil {
 		t.Fatal(err)
 	}
 	if most > 32<<20 {
