@@ -3,7 +3,6 @@ module github.com/fumehood/fumehood
 go 1.26.3
 
 require (
-	github.com/agext/levenshtein v1.2.3
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/bmatcuk/doublestar/v4 v4.10.4
 	github.com/compose-spec/compose-go/v2 v2.15.0

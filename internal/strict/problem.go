@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/agext/levenshtein"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fumehood/fumehood"
@@ -124,11 +123,31 @@ func nearest(word string, known []string) string {
 	}
 	best, least := "", 3 // at most two typos; no key is shorter than that
 	for _, k := range known {
-		if d := levenshtein.Distance(word, k, nil); d < least {
+		if d := distance(word, k); d < least {
 			best, least = k, d
 		}
 	}
 	return best
+}
+
+// distance returns how many bytes must be inserted, removed or replaced to make a text another one (Levenshtein's distance).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1) // from the first i bytes of a to each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0]++
+		for j := range len(b) {
+			replace := last
+			if a[i] != b[j] {
+				replace++
+			}
+			last, row[j+1] = row[j+1], min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // Alternatives returns "a, b or c", for two words or more.
