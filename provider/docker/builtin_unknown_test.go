@@ -2,11 +2,11 @@ package docker
 
 import (
 	"errors"
-	"github.com/fumehood/fumehood/internal/box"
 	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )

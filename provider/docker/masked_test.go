@@ -3,12 +3,12 @@ package docker
 import (
 	"errors"
 	"fmt"
-	"github.com/fumehood/fumehood/internal/box"
 	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 )
 
 // Values of this process's variables are in no step of a build and in no error, whichever builder it uses.

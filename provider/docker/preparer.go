@@ -3,9 +3,9 @@ package docker
 import (
 	"cmp"
 	"context"
-	"github.com/fumehood/fumehood/internal/box"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"

@@ -4,11 +4,11 @@ package native
 
 import (
 	"context"
-	"github.com/fumehood/fumehood/internal/box"
 	"path/filepath"
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )

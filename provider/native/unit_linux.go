@@ -5,10 +5,11 @@ package native
 import (
 	"context"
 	"errors"
-	"github.com/opencontainers/cgroups"
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/cgroups"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
