@@ -192,9 +192,9 @@ func CodeOf(err error) Code {
 	return CodeInfrastructure
 }
 
-// Ended returns why a context ended: its cause, which also matches context.Canceled or context.DeadlineExceeded. It
+// Cause returns why a context ended: its cause, which also matches context.Canceled or context.DeadlineExceeded. It
 // returns nil if the context has not ended.
-func Ended(ctx context.Context) error {
+func Cause(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}

@@ -77,17 +77,17 @@ func TestError_standard(t *testing.T) {
 	}
 	why := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if err := Ended(ctx); err != nil {
+	if err := Cause(ctx); err != nil {
 		t.Errorf("before the end of the context: %v", err)
 	}
 	cancel(why)
-	err := &Error{Op: "exec", Class: ErrCanceled, Err: Ended(ctx)}
+	err := &Error{Op: "exec", Class: ErrCanceled, Err: Cause(ctx)}
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, why) || errors.Is(err, context.DeadlineExceeded) || err.Error() != "exec: changed my mind" {
 		t.Errorf("got %v", err)
 	}
 	ctx, stop := context.WithTimeoutCause(t.Context(), 0, why)
 	defer stop()
-	if err := Ended(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || errors.Is(err, context.Canceled) {
+	if err := Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, why) || errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -80,7 +80,7 @@ func TestOutcomes(t *testing.T) {
 	constants := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok {
-			if of, ok := v.Type.(*ast.Ident); ok && of.Name == "Outcome" {
+			if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Outcome" {
 				constants += len(v.Names)
 			}
 		}

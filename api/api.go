@@ -47,16 +47,16 @@ type Error struct {
 // ErrorOf returns the JSON form of an error.
 func ErrorOf(err error) Error {
 	e := Error{Code: fumehood.CodeOf(err), Message: err.Error()}
-	var ours *fumehood.Error
-	if errors.As(err, &ours) {
-		plain := *ours
+	var typed *fumehood.Error
+	if errors.As(err, &typed) {
+		plain := *typed
 		plain.Hint = ""
-		e.Op, e.Service, e.Path, e.Hint = ours.Op, ours.Service, Text(ours.Path), ours.Hint
-		if err.Error() == ours.Error() {
+		e.Op, e.Service, e.Path, e.Hint = typed.Op, typed.Service, Text(typed.Path), typed.Hint
+		if err.Error() == typed.Error() {
 			e.Message = plain.Error()
 		}
-		for cause := ours.Err; e.Hint == "" && errors.As(cause, &ours); cause = ours.Err {
-			e.Hint = ours.Hint
+		for cause := typed.Err; e.Hint == "" && errors.As(cause, &typed); cause = typed.Err {
+			e.Hint = typed.Hint
 		}
 	}
 	e.Message, e.Op, e.Hint = jsontext.Escape(e.Message), jsontext.Escape(e.Op), jsontext.Escape(e.Hint)

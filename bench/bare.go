@@ -73,13 +73,13 @@ func (b *bareContender) close(ctx context.Context) error {
 }
 
 type bareBox struct {
-	of  *bareContender
-	api *client.Client
-	id  string
+	contender *bareContender
+	api       *client.Client
+	id        string
 }
 
-// attached creates an exec, attaches to it and thereby starts it.
-func (b bareBox) attached(ctx context.Context, opts client.ExecCreateOptions) (id string, stream client.ExecAttachResult, err error) {
+// attachExec creates an exec, attaches to it and thereby starts it.
+func (b bareBox) attachExec(ctx context.Context, opts client.ExecCreateOptions) (id string, stream client.ExecAttachResult, err error) {
 	created, err := b.api.ExecCreate(ctx, b.id, opts)
 	if err != nil {
 		return "", stream, err
@@ -89,7 +89,7 @@ func (b bareBox) attached(ctx context.Context, opts client.ExecCreateOptions) (i
 }
 
 func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
-	id, stream, err := b.attached(ctx, client.ExecCreateOptions{Cmd: args, AttachStdout: true, AttachStderr: true})
+	id, stream, err := b.attachExec(ctx, client.ExecCreateOptions{Cmd: args, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return 0, err
 	}
@@ -109,7 +109,7 @@ func (b bareBox) exec(ctx context.Context, args ...string) (int64, error) {
 }
 
 func (b bareBox) echo(ctx context.Context) (time.Duration, error) {
-	id, stream, err := b.attached(ctx, client.ExecCreateOptions{Cmd: []string{"cat"}, AttachStdin: true, AttachStdout: true})
+	id, stream, err := b.attachExec(ctx, client.ExecCreateOptions{Cmd: []string{"cat"}, AttachStdin: true, AttachStdout: true})
 	if err != nil {
 		return 0, err
 	}

@@ -173,13 +173,13 @@ func (b cliBox) remove(ctx context.Context) error {
 func (b cliBox) process(ctx context.Context, row string) (time.Duration, error) {
 	switch row {
 	case runRow:
-		return timed(func() error { return b.c.once(ctx) })
+		return timeCall(func() error { return b.c.once(ctx) })
 	case coldResult:
 		return b.c.leaving(ctx)
 	case runsRow:
-		return timed(func() error { return crowdOf(runsAtOnce, runs, func() error { return b.c.once(ctx) }) })
+		return timeCall(func() error { return crowdOf(runsAtOnce, runs, func() error { return b.c.once(ctx) }) })
 	case helpRow:
-		return timed(func() error { _, err := b.c.run(ctx, "help"); return err })
+		return timeCall(func() error { _, err := b.c.run(ctx, "help"); return err })
 	}
 	return 0, errNotMeasured
 }
@@ -188,7 +188,7 @@ func (b cliBox) process(ctx context.Context, row string) (time.Duration, error) 
 func (c *cliContender) leaving(ctx context.Context) (time.Duration, error) {
 	name := "fumehood-bench-" + strings.ToLower(rand.Text()[:12])
 	args := append([]string{"run", "--name=" + name, "--pull=never"}, c.flags...)
-	took, err := timed(func() error { _, err := c.run(ctx, append(args, c.image, "true")...); return err })
+	took, err := timeCall(func() error { _, err := c.run(ctx, append(args, c.image, "true")...); return err })
 	return took, errors.Join(err, cliBox{c, name}.remove(ctx))
 }
 

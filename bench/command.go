@@ -98,15 +98,15 @@ func (b commandBox) process(ctx context.Context, row string) (time.Duration, err
 	once := func() error { return b.c.try(ctx, "run", "--image", b.c.image, "--", "true") }
 	switch row {
 	case runRow:
-		return timed(once)
+		return timeCall(once)
 	case runsRow:
-		return timed(func() error { return crowdOf(runsAtOnce, runs, once) })
+		return timeCall(func() error { return crowdOf(runsAtOnce, runs, once) })
 	case coldResult, warmResult:
 		return 0, errNotMeasured
 	case psManyRow:
 		return b.c.psMany(ctx)
 	}
-	return timed(func() error { return b.c.try(ctx, row) })
+	return timeCall(func() error { return b.c.try(ctx, row) })
 }
 
 // psMany returns the median time of ps with many sandboxes, which it starts and removes.
@@ -121,7 +121,7 @@ func (c *commandContender) psMany(ctx context.Context) (time.Duration, error) {
 	}
 	var all []time.Duration
 	for range 10 {
-		took, err := timed(func() error { return c.try(ctx, "ps") })
+		took, err := timeCall(func() error { return c.try(ctx, "ps") })
 		if err != nil {
 			return 0, err
 		}

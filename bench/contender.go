@@ -84,7 +84,7 @@ func newContenders(ctx context.Context, image string) (all []contender, missing 
 		return all, nil, err
 	}
 	all = append(all, stream)
-	if err := native.Supported(); err != nil {
+	if err := native.CheckSupport(); err != nil {
 		missing = append(missing, fmt.Sprintf("%s: left out: %v", byNative, err))
 	} else {
 		without, err := newNative(ctx, image)

@@ -172,8 +172,8 @@ func (c *crunContender) close(ctx context.Context) error {
 }
 
 type crunBox struct {
-	of     *crunContender
-	bundle string
+	contender *crunContender
+	bundle    string
 }
 
 func (b crunBox) id() string {
@@ -182,11 +182,11 @@ func (b crunBox) id() string {
 
 // crun runs crun. It must not wait for the end of the container, which has the standard output too: a file, no pipe.
 func (b crunBox) crun(ctx context.Context, args ...string) (int64, error) {
-	out, err := os.CreateTemp(b.of.dir, "output-")
+	out, err := os.CreateTemp(b.contender.dir, "output-")
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, b.of.program, append([]string{"--cgroup-manager=cgroupfs", "--root", filepath.Join(b.of.dir, "state")}, args...)...)
+	cmd := exec.CommandContext(ctx, b.contender.program, append([]string{"--cgroup-manager=cgroupfs", "--root", filepath.Join(b.contender.dir, "state")}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err = cmd.Run(); err != nil {
 		text, _ := os.ReadFile(out.Name())
@@ -200,7 +200,7 @@ func (b crunBox) crun(ctx context.Context, args ...string) (int64, error) {
 }
 
 func (b crunBox) exec(ctx context.Context, args ...string) (size int64, err error) {
-	err = b.of.isolated(func() error {
+	err = b.contender.isolated(func() error {
 		size, err = b.crun(ctx, append([]string{"exec", b.id()}, args...)...)
 		return err
 	})
@@ -212,7 +212,7 @@ func (b crunBox) write(context.Context, string, []byte) error { return errNotMea
 func (b crunBox) read(context.Context, string, int64) error { return errNotMeasured }
 
 func (b crunBox) remove(ctx context.Context) error {
-	return b.of.isolated(func() error {
+	return b.contender.isolated(func() error {
 		_, err := b.crun(ctx, "delete", "--force", b.id())
 		return errors.Join(err, unix.Unmount(filepath.Join(b.bundle, "rootfs"), 0), unix.Unmount(b.bundle, 0), os.RemoveAll(b.bundle))
 	})

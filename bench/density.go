@@ -32,7 +32,7 @@ const (
 
 // density is what it costs to hold many sandboxes at once. It means something on an idle machine only.
 type density struct {
-	of             string
+	contender      string
 	sandboxes      int
 	starts         float64 // for each second, two for each processor at a time
 	commands       float64 // for each second, densityFlight at a time
@@ -45,7 +45,7 @@ const densityHead = "| provider | sandboxes | starts/s | commands/s | `true` p50
 
 func (d density) String() string {
 	ms := func(t time.Duration) float64 { return float64(t) / float64(time.Millisecond) }
-	return fmt.Sprintf("| %s | %d | %.0f | %.0f | %.2f | %.2f | %.1f | %.2f | %.1f |", d.of, d.sandboxes, d.starts, d.commands, ms(d.half), ms(d.last), d.threads, d.bytes/(1<<20), d.closing.Seconds())
+	return fmt.Sprintf("| %s | %d | %.0f | %.0f | %.2f | %.2f | %.1f | %.2f | %.1f |", d.contender, d.sandboxes, d.starts, d.commands, ms(d.half), ms(d.last), d.threads, d.bytes/(1<<20), d.closing.Seconds())
 }
 
 // densities measures numbers of sandboxes with each provider, and prints a table.
@@ -69,7 +69,7 @@ func densities(ctx context.Context, image string, numbers []int, w io.Writer) er
 			if err := errors.Join(err, p.Close(context.WithoutCancel(ctx))); err != nil {
 				return fmt.Errorf("%d sandboxes with %s: %w", n, name, err)
 			}
-			d.of = name
+			d.contender = name
 			fmt.Fprintln(w, d)
 		}
 	}

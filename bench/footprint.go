@@ -22,14 +22,14 @@ const footprintRow = "memory of an idle sandbox"
 
 // footprint is the memory of an idle sandbox that has run a command, in bytes. It means something on an idle machine only.
 type footprint struct {
-	of        string
+	contender string
 	processes int64 // what all processes of the machine use more, each page counted once: guest, shim, daemon, this one
 	charged   int64 // to the sandbox's control group, when it was read by a command in it
 }
 
 func (f footprint) String() string {
 	const mib = 1 << 20
-	return fmt.Sprintf("%s, %s: %.2f MiB of all processes, %.2f MiB charged", footprintRow, f.of, float64(f.processes)/mib, float64(f.charged)/mib)
+	return fmt.Sprintf("%s, %s: %.2f MiB of all processes, %.2f MiB charged", footprintRow, f.contender, float64(f.processes)/mib, float64(f.charged)/mib)
 }
 
 // footprints measures our contenders that have a column of their own.
@@ -67,7 +67,7 @@ func (o *oursContender) footprint(ctx context.Context) (f footprint, err error) 
 			err = errors.Join(err, sb.Close(ctx))
 		}
 	}()
-	f.of = o.called
+	f.contender = o.called
 	for range footprintCount {
 		sb, err := o.sandbox(ctx)
 		if err != nil {

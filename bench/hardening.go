@@ -28,14 +28,14 @@ func hardeningOf(ctx context.Context, api *client.Client, o *oursContender) (h h
 	if err != nil {
 		return h, err
 	}
-	of := info.Container.HostConfig
-	if of == nil {
+	host := info.Container.HostConfig
+	if host == nil {
 		return h, errors.New("the Engine does not report the sandbox's configuration")
 	}
 	h.Resources = container.Resources{
-		Memory: of.Memory, MemorySwap: of.MemorySwap, NanoCPUs: of.NanoCPUs, PidsLimit: of.PidsLimit,
+		Memory: host.Memory, MemorySwap: host.MemorySwap, NanoCPUs: host.NanoCPUs, PidsLimit: host.PidsLimit,
 	}
-	h.CapAdd, h.CapDrop, h.SecurityOpt = of.CapAdd, of.CapDrop, of.SecurityOpt
-	h.NetworkMode, h.LogConfig, h.ReadonlyRootfs = of.NetworkMode, of.LogConfig, of.ReadonlyRootfs
+	h.CapAdd, h.CapDrop, h.SecurityOpt = host.CapAdd, host.CapDrop, host.SecurityOpt
+	h.NetworkMode, h.LogConfig, h.ReadonlyRootfs = host.NetworkMode, host.LogConfig, host.ReadonlyRootfs
 	return h, nil
 }

@@ -110,8 +110,8 @@ func run(ctx context.Context, opts options) (err error) {
 	rep := report{facts: facts, rows: shown, missing: missing, samples: rec.samples, file: rec.path}
 	for _, c := range contenders {
 		rep.contenders = append(rep.contenders, c.name())
-		if ours, ok := c.(*oursContender); ok && c.name() == byFumehood {
-			rep.shares = shares(ours.spent)
+		if own, ok := c.(*oursContender); ok && c.name() == byFumehood {
+			rep.shares = shares(own.spent)
 		}
 		if python, ok := c.(*pythonContender); ok && failure == nil && memoryShown(opts.only) {
 			rep.memory, failure = python.memory(ctx)
@@ -126,7 +126,7 @@ func run(ctx context.Context, opts options) (err error) {
 	if failure != nil {
 		return failure
 	}
-	if broken := rep.broken(); opts.check && broken > 0 {
+	if broken := rep.countBroken(); opts.check && broken > 0 {
 		return fmt.Errorf("%d promises are not kept", broken)
 	}
 	return nil

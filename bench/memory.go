@@ -97,17 +97,17 @@ func (p *pythonContender) serverMemory(ctx context.Context) (size int64, err err
 // hold starts sandboxes, runs a command in each, and keeps them until standard input closes. libraryMemory runs it in a
 // separate process.
 func hold(ctx context.Context, count int, image string) (err error) {
-	ours, err := newOurs(ctx, byFumehood, image, docker.Options{})
+	own, err := newOurs(ctx, byFumehood, image, docker.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() {
 		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 		defer cancel()
-		err = errors.Join(err, ours.close(cctx))
+		err = errors.Join(err, own.close(cctx))
 	}()
 	if err := crowdOf(atOnce, count, func() error {
-		b, err := ours.start(ctx)
+		b, err := own.start(ctx)
 		if err != nil {
 			return err
 		}

@@ -51,8 +51,8 @@ func (o *oursContender) sandbox(ctx context.Context) (fumehood.Sandbox, error) {
 func (o *oursContender) close(ctx context.Context) error { return o.provider.Close(ctx) }
 
 type oursBox struct {
-	of *oursContender
-	sb fumehood.Sandbox
+	contender *oursContender
+	sb        fumehood.Sandbox
 }
 
 func (b oursBox) exec(ctx context.Context, args ...string) (int64, error) {

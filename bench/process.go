@@ -43,7 +43,7 @@ type processor interface {
 
 // processRows returns the rows about whole processes.
 func processRows() []row {
-	of := func(name string, times, inARow, rounds int) row {
+	rowOf := func(name string, times, inARow, rounds int) row {
 		return row{name: name, times: times, inARow: inARow, rounds: rounds, step: func(ctx context.Context, b box) (time.Duration, error) {
 			if p, ok := b.(processor); ok {
 				return p.process(ctx, name)
@@ -52,14 +52,14 @@ func processRows() []row {
 		}}
 	}
 	return []row{
-		of(helpRow, 1, 3, 0), of(versionRow, 1, 3, 0), of(psRow, 1, 3, 0), of(runRow, 2, 1, 0),
-		of(coldResult, 1, 1, 0), of(warmResult, 1, 5, 0),
-		of(runsRow, 1, 1, sampleRounds), of(psManyRow, 1, 1, 1),
+		rowOf(helpRow, 1, 3, 0), rowOf(versionRow, 1, 3, 0), rowOf(psRow, 1, 3, 0), rowOf(runRow, 2, 1, 0),
+		rowOf(coldResult, 1, 1, 0), rowOf(warmResult, 1, 5, 0),
+		rowOf(runsRow, 1, 1, sampleRounds), rowOf(psManyRow, 1, 1, 1),
 	}
 }
 
-// timed returns how long f took.
-func timed(f func() error) (time.Duration, error) {
+// timeCall returns how long f took.
+func timeCall(f func() error) (time.Duration, error) {
 	begin := time.Now()
 	err := f()
 	return time.Since(begin), err

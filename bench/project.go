@@ -40,7 +40,7 @@ type projector interface {
 
 // projectRows returns the rows about projects.
 func projectRows() []row {
-	of := func(name string, less time.Duration) row {
+	rowOf := func(name string, less time.Duration) row {
 		return row{name: name, times: 1, step: func(ctx context.Context, b box) (time.Duration, error) {
 			p, ok := b.(projector)
 			if !ok {
@@ -50,7 +50,7 @@ func projectRows() []row {
 			return max(took-less, 1), err
 		}}
 	}
-	return []row{of(idleProject, 0), of(probeProject, probeInterval)}
+	return []row{rowOf(idleProject, 0), rowOf(probeProject, probeInterval)}
 }
 
 // inFile calls f with the path of a file that contains the row's project.
@@ -68,9 +68,9 @@ func inFile(row, image string, f func(path string) (time.Duration, error)) (time
 }
 
 func (b oursBox) project(ctx context.Context, row string) (time.Duration, error) {
-	return inFile(row, b.of.image, func(path string) (time.Duration, error) {
+	return inFile(row, b.contender.image, func(path string) (time.Duration, error) {
 		begin := time.Now()
-		sb, err := b.of.provider.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{path}}})
+		sb, err := b.contender.provider.Start(ctx, fumehood.Spec{Compose: &fumehood.Compose{Files: []string{path}}})
 		took := time.Since(begin)
 		if errors.Is(err, fumehood.ErrUnsupported) {
 			return 0, errNotMeasured
@@ -88,7 +88,7 @@ func (b bareBox) project(ctx context.Context, row string) (time.Duration, error)
 		return 0, errNotMeasured
 	}
 	begin := time.Now()
-	box, err := b.of.start(ctx)
+	box, err := b.contender.start(ctx)
 	took := time.Since(begin)
 	if err != nil {
 		return 0, err

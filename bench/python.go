@@ -89,23 +89,23 @@ func (p *pythonContender) close(ctx context.Context) error {
 }
 
 // pythonBox is the sandbox that the program has started last.
-type pythonBox struct{ of *pythonContender }
+type pythonBox struct{ contender *pythonContender }
 
 // took implements clocked.
-func (b pythonBox) took() time.Duration { return b.of.took }
+func (b pythonBox) took() time.Duration { return b.contender.took }
 
 func (b pythonBox) exec(ctx context.Context, args ...string) (int64, error) {
-	return b.of.call(ctx, "run", map[string]any{"command": args})
+	return b.contender.call(ctx, "run", map[string]any{"command": args})
 }
 
 // write writes other random content of the same size.
 func (b pythonBox) write(ctx context.Context, path string, content []byte) error {
-	_, err := b.of.call(ctx, "write", map[string]any{"path": path, "size": len(content)})
+	_, err := b.contender.call(ctx, "write", map[string]any{"path": path, "size": len(content)})
 	return err
 }
 
 func (b pythonBox) read(ctx context.Context, path string, size int64) error {
-	got, err := b.of.call(ctx, "read", map[string]any{"path": path})
+	got, err := b.contender.call(ctx, "read", map[string]any{"path": path})
 	if err != nil {
 		return err
 	}
@@ -113,13 +113,13 @@ func (b pythonBox) read(ctx context.Context, path string, size int64) error {
 }
 
 func (b pythonBox) remove(ctx context.Context) error {
-	_, err := b.of.call(ctx, "remove", nil)
+	_, err := b.contender.call(ctx, "remove", nil)
 	return err
 }
 
 // crowd runs commands over asyncio.
 func (b pythonBox) crowd(ctx context.Context) error {
-	_, err := b.of.call(ctx, "crowd", map[string]any{"runs": crowdRuns, "at_once": crowd})
+	_, err := b.contender.call(ctx, "crowd", map[string]any{"runs": crowdRuns, "at_once": crowd})
 	return err
 }
 
@@ -129,6 +129,6 @@ func (b pythonBox) process(ctx context.Context, row string) (time.Duration, erro
 	if !ok {
 		return 0, errNotMeasured
 	}
-	_, err := b.of.call(ctx, method, nil)
+	_, err := b.contender.call(ctx, method, nil)
 	return b.took(), err
 }

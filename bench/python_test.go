@@ -8,14 +8,14 @@ import (
 )
 
 func TestPromise_more(t *testing.T) {
-	p := promise{row: "exec", of: "a", to: "b", more: 0.5}
-	theirs := []time.Duration{time.Millisecond}
-	for ours, kept := range map[time.Duration]string{
+	p := promise{row: "exec", contender: "a", to: "b", more: 0.5}
+	other := []time.Duration{time.Millisecond}
+	for own, kept := range map[time.Duration]string{
 		1500 * time.Microsecond: "0.50 ms more, n 1: KEPT",
 		1510 * time.Microsecond: "0.51 ms more, n 1: NOT KEPT",
 		900 * time.Microsecond:  "-0.10 ms more, n 1: KEPT",
 	} {
-		samples := map[key][]time.Duration{{"exec", "a"}: {ours}, {"exec", "b"}: theirs}
+		samples := map[key][]time.Duration{{"exec", "a"}: {own}, {"exec", "b"}: other}
 		r := report{contenders: []string{"b"}, samples: samples}
 		want := "promise: exec by the a: at most 0.5 ms more than the b's: " + kept
 		if got := r.verdict(p); got != want {
@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 		if m.kept() != kept || strings.HasSuffix(m.String(), ": NOT KEPT") == kept {
 			t.Errorf("got %v", m)
 		}
-		if got := (report{contenders: []string{byFumehood}, memory: &m}).broken() == 0; got != kept {
+		if got := (report{contenders: []string{byFumehood}, memory: &m}).countBroken() == 0; got != kept {
 			t.Errorf("%v: no promise is broken: %v", m, got)
 		}
 	}

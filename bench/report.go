@@ -11,12 +11,12 @@ import (
 
 // promise is a limit that the project guarantees.
 type promise struct {
-	row    string
-	of     string  // the contender that keeps it; empty for the first one
-	to     string  // the contender to compare with; empty for a limit in milliseconds
-	atMost float64 // of the ratio of the medians, or of our median
-	more   float64 // in milliseconds, of the difference of the medians, instead of atMost; 0 for none
-	floor  string  // the row that shows what the machine itself needs for it; empty for none
+	row       string
+	contender string  // the contender that keeps it; empty for the first one
+	to        string  // the contender to compare with; empty for a limit in milliseconds
+	atMost    float64 // of the ratio of the medians, or of our median
+	more      float64 // in milliseconds, of the difference of the medians, instead of atMost; 0 for none
+	floor     string  // the row that shows what the machine itself needs for it; empty for none
 }
 
 // promises are checked below the table.
@@ -29,43 +29,43 @@ func promises() []promise {
 		{row: echoRow, atMost: 2},                            // the first byte of a stream arrives even sooner
 		{row: writeRow, to: byCLI, atMost: 1. / 2},
 		{row: readRow, to: byCLI, atMost: 1. / 2},
-		{row: coldStart, of: byNative, to: byEngine, atMost: 1. / 25},
-		{row: coldStart, of: byNative, atMost: 10},
-		{row: coldStart, of: byNative, to: byCrun, atMost: 1. / 3},
-		{row: coldStart, of: byNativeRunsc, to: byDockerRunsc, atMost: 1 / 1.5},
-		{row: execTrue, of: byNative, to: byFumehood, atMost: 1},
-		{row: removal, of: byNative, atMost: 2},
-		{row: samplesRow, of: byNative, to: byFumehood, atMost: 1. / 5},
-		{row: startsRow, of: byNative, to: byFumehood, atMost: 1. / 8},
-		{row: writeRow, of: byNative, to: byPlain, atMost: 1.3},
-		{row: readRow, of: byNative, to: byPlain, atMost: 1.3},
+		{row: coldStart, contender: byNative, to: byEngine, atMost: 1. / 25},
+		{row: coldStart, contender: byNative, atMost: 10},
+		{row: coldStart, contender: byNative, to: byCrun, atMost: 1. / 3},
+		{row: coldStart, contender: byNativeRunsc, to: byDockerRunsc, atMost: 1 / 1.5},
+		{row: execTrue, contender: byNative, to: byFumehood, atMost: 1},
+		{row: removal, contender: byNative, atMost: 2},
+		{row: samplesRow, contender: byNative, to: byFumehood, atMost: 1. / 5},
+		{row: startsRow, contender: byNative, to: byFumehood, atMost: 1. / 8},
+		{row: writeRow, contender: byNative, to: byPlain, atMost: 1.3},
+		{row: readRow, contender: byNative, to: byPlain, atMost: 1.3},
 		{row: idleProject, to: byEngine, atMost: 1.2},
 		{row: probeProject, to: bySDK, atMost: 1. / 3},
 		{row: samplesRow, to: byEngine, atMost: 1 / 0.9}, // 90 % of its throughput
 		{row: warmRow, atMost: 5},
-		{row: runRow, of: byCommand, to: byCLI, atMost: 1},
-		{row: runsRow, of: byCommand, to: byCLI, atMost: 1},
-		{row: execTrue, of: byCommand, atMost: 25},
-		{row: writeRow, of: byCommand, to: byCLI, atMost: 1},
-		{row: readRow, of: byCommand, to: byCLI, atMost: 1},
-		{row: psRow, of: byCommand, atMost: 24},
-		{row: psManyRow, of: byCommand, atMost: 40},
-		{row: helpRow, of: byCommand, atMost: 15},
-		{row: versionRow, of: byCommand, atMost: 15},
-		{row: execTrue, of: byPython, to: byFumehood, more: 0.4},
-		{row: execTrue, of: byPython, to: byCLI, atMost: 1. / 30},
-		{row: crowdRow, of: byPython, to: byFumehood, atMost: 1 / 0.6}, // 60 % of its rate
-		{row: writeRow, of: byPython, to: byCLI, atMost: 1. / 2},
-		{row: readRow, of: byPython, to: byCLI, atMost: 1. / 2},
-		{row: coldResult, of: byPython, to: byCLI, atMost: 1},
-		{row: warmResult, of: byPython, atMost: 60},
+		{row: runRow, contender: byCommand, to: byCLI, atMost: 1},
+		{row: runsRow, contender: byCommand, to: byCLI, atMost: 1},
+		{row: execTrue, contender: byCommand, atMost: 25},
+		{row: writeRow, contender: byCommand, to: byCLI, atMost: 1},
+		{row: readRow, contender: byCommand, to: byCLI, atMost: 1},
+		{row: psRow, contender: byCommand, atMost: 24},
+		{row: psManyRow, contender: byCommand, atMost: 40},
+		{row: helpRow, contender: byCommand, atMost: 15},
+		{row: versionRow, contender: byCommand, atMost: 15},
+		{row: execTrue, contender: byPython, to: byFumehood, more: 0.4},
+		{row: execTrue, contender: byPython, to: byCLI, atMost: 1. / 30},
+		{row: crowdRow, contender: byPython, to: byFumehood, atMost: 1 / 0.6}, // 60 % of its rate
+		{row: writeRow, contender: byPython, to: byCLI, atMost: 1. / 2},
+		{row: readRow, contender: byPython, to: byCLI, atMost: 1. / 2},
+		{row: coldResult, contender: byPython, to: byCLI, atMost: 1},
+		{row: warmResult, contender: byPython, atMost: 60},
 	}
 }
 
 func (p promise) String() string {
 	row := p.row
-	if p.of != "" {
-		row += " by the " + p.of
+	if p.contender != "" {
+		row += " by the " + p.contender
 	}
 	switch {
 	case p.more > 0:
@@ -76,15 +76,15 @@ func (p promise) String() string {
 	return fmt.Sprintf("%s: at most %.3g of the %s's", row, p.atMost, p.to)
 }
 
-// kept reports whether ours, compared with theirs, are within the limit.
-func (p promise) kept(ours, theirs []time.Duration) bool {
+// kept reports whether own, compared with other, are within the limit.
+func (p promise) kept(own, other []time.Duration) bool {
 	switch {
 	case p.more > 0:
-		return median(ours)-median(theirs) <= time.Duration(p.more*float64(time.Millisecond))
+		return median(own)-median(other) <= time.Duration(p.more*float64(time.Millisecond))
 	case p.to == "":
-		return median(ours) <= time.Duration(p.atMost*float64(time.Millisecond))
+		return median(own) <= time.Duration(p.atMost*float64(time.Millisecond))
 	}
-	return ratio(ours, theirs) <= p.atMost
+	return ratio(own, other) <= p.atMost
 }
 
 // report is the result of a run.
@@ -198,30 +198,30 @@ func orNone(s string) string {
 	return s
 }
 
-// judged returns the samples that a promise is about; false if they were not measured.
-func (r report) judged(p promise) (ours, theirs []time.Duration, ok bool) {
-	ours, theirs = r.samples[key{p.row, cmp.Or(p.of, r.contenders[0])}], r.samples[key{p.row, p.to}]
-	return ours, theirs, len(ours) > 0 && (p.to == "" || len(theirs) > 0)
+// samplesFor returns the samples that a promise is about; false if they were not measured.
+func (r report) samplesFor(p promise) (own, other []time.Duration, ok bool) {
+	own, other = r.samples[key{p.row, cmp.Or(p.contender, r.contenders[0])}], r.samples[key{p.row, p.to}]
+	return own, other, len(own) > 0 && (p.to == "" || len(other) > 0)
 }
 
 // verdict returns a line that reports whether a promise is kept.
 func (r report) verdict(p promise) string {
-	ours, theirs, ok := r.judged(p)
+	own, other, ok := r.samplesFor(p)
 	if !ok {
 		return fmt.Sprintf("promise: %v: not measured", p)
 	}
-	got := milliseconds(median(ours)) + " ms"
+	got := milliseconds(median(own)) + " ms"
 	switch {
 	case p.more > 0:
-		got = milliseconds(median(ours)-median(theirs)) + " ms more"
+		got = milliseconds(median(own)-median(other)) + " ms more"
 	case p.to != "":
-		low, high := ratioRange(ours, theirs)
-		got = fmt.Sprintf("%.3f (95 %% range %.3f to %.3f)", ratio(ours, theirs), low, high)
+		low, high := ratioRange(own, other)
+		got = fmt.Sprintf("%.3f (95 %% range %.3f to %.3f)", ratio(own, other), low, high)
 	}
 	if floor := median(r.samples[key{p.floor, r.contenders[0]}]); floor > 0 {
 		got += fmt.Sprintf(" (%s: %s ms)", p.floor, milliseconds(floor))
 	}
-	return fmt.Sprintf("promise: %v: %s, n %d: %s", p, got, len(ours), keptOrNot(p.kept(ours, theirs)))
+	return fmt.Sprintf("promise: %v: %s, n %d: %s", p, got, len(own), keptOrNot(p.kept(own, other)))
 }
 
 func keptOrNot(kept bool) string {
@@ -231,13 +231,13 @@ func keptOrNot(kept bool) string {
 	return "NOT KEPT"
 }
 
-// broken returns the number of promises that were measured and are not kept.
-func (r report) broken() (broken int) {
+// countBroken returns the number of promises that were measured and are not kept.
+func (r report) countBroken() (broken int) {
 	if r.memory != nil && !r.memory.kept() {
 		broken++
 	}
 	for _, p := range promises() {
-		if ours, theirs, ok := r.judged(p); ok && !p.kept(ours, theirs) {
+		if own, other, ok := r.samplesFor(p); ok && !p.kept(own, other) {
 			broken++
 		}
 	}

@@ -149,7 +149,7 @@ func crowdOf(atOnce, times int, f func() error) error {
 // measured only in the first contender's container, because only the start of the first shell depends on the
 // contender.
 func inShells(ctx context.Context, b box, shells, times, by int) (time.Duration, error) {
-	if ours, ok := b.(oursBox); !ok || ours.of.called != byFumehood {
+	if own, ok := b.(oursBox); !ok || own.contender.called != byFumehood {
 		return 0, errNotMeasured
 	}
 	// Use the program's path, because shells may have a built-in true.

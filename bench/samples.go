@@ -51,31 +51,31 @@ func sampleRows() []row {
 			return 0, errNotMeasured
 		}},
 		{name: startsRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
-			ours, ok := b.(oursBox)
-			if !ok || ours.of.called == byStream {
+			own, ok := b.(oursBox)
+			if !ok || own.contender.called == byStream {
 				return 0, errNotMeasured
 			}
-			return ours.of.starts(ctx)
+			return own.contender.starts(ctx)
 		}},
 		{name: warmRow, times: 1, rounds: sampleRounds, step: func(ctx context.Context, b box) (time.Duration, error) {
-			ours, ok := b.(oursBox)
-			if !ok || ours.of.called != byFumehood {
+			own, ok := b.(oursBox)
+			if !ok || own.contender.called != byFumehood {
 				return 0, errNotMeasured
 			}
-			return ours.warm(ctx)
+			return own.warm(ctx)
 		}},
 	}
 }
 
 // samples runs the samples without starting sandboxes ahead, to show how much of the Engine's throughput is used.
 func (b oursBox) samples(ctx context.Context) error {
-	if b.of.called == byStream {
+	if b.contender.called == byStream {
 		return errNotMeasured
 	}
-	all, err := b.of.run(ctx, sampleCount, task.RunOptions{MaxSandboxes: atOnce, Ahead: -1, Solve: solveBy("true")})
+	all, err := b.contender.run(ctx, sampleCount, task.RunOptions{MaxSandboxes: atOnce, Ahead: -1, Solve: solveBy("true")})
 	for _, r := range all {
 		for phase, seconds := range r.Phases {
-			b.of.spent[phase] += seconds
+			b.contender.spent[phase] += seconds
 		}
 	}
 	return err
@@ -117,7 +117,7 @@ func shares(spent map[string]float64) string {
 
 // warm returns the median time that samples wait for their sandboxes if one has always been started ahead.
 func (b oursBox) warm(ctx context.Context) (time.Duration, error) {
-	all, err := b.of.run(ctx, warmCount, task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: solveBy("sleep", "3")})
+	all, err := b.contender.run(ctx, warmCount, task.RunOptions{MaxSandboxes: 2, Ahead: 1, Solve: solveBy("sleep", "3")})
 	if err != nil {
 		return 0, err
 	}
@@ -165,7 +165,7 @@ func solveBy(args ...string) task.Solver {
 
 // samples runs the containers of the samples in atOnce goroutines.
 func (b bareBox) samples(ctx context.Context) error {
-	return crowdOf(atOnce, sampleCount, func() error { return b.of.sample(ctx) })
+	return crowdOf(atOnce, sampleCount, func() error { return b.contender.sample(ctx) })
 }
 
 // sample starts a container, runs a command in it, and removes it.

@@ -41,13 +41,13 @@ func newSDK(ctx context.Context, image string) (*sdkContender, error) {
 
 func (c *sdkContender) name() string { return bySDK }
 
-func (c *sdkContender) start(context.Context) (box, error) { return sdkBox{of: c}, nil }
+func (c *sdkContender) start(context.Context) (box, error) { return sdkBox{contender: c}, nil }
 
 func (c *sdkContender) close(context.Context) error { return c.cli.Client().Close() }
 
 type sdkBox struct {
 	noBox
-	of *sdkContender
+	contender *sdkContender
 }
 
 // project measures `up --wait`, and then removes the project.
@@ -56,8 +56,8 @@ func (b sdkBox) project(ctx context.Context, row string) (took time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	name := fmt.Sprintf("bench-sdk-%d-%d", os.Getpid(), b.of.made.Add(1))
-	return inFile(row, b.of.image, func(path string) (time.Duration, error) {
+	name := fmt.Sprintf("bench-sdk-%d-%d", os.Getpid(), b.contender.made.Add(1))
+	return inFile(row, b.contender.image, func(path string) (time.Duration, error) {
 		begin := time.Now()
 		p, err := loader.LoadWithContext(ctx, types.ConfigDetails{ConfigFiles: []types.ConfigFile{{Filename: path}}},
 			func(o *loader.Options) { o.SetProjectName(name, true) })
@@ -71,8 +71,8 @@ func (b sdkBox) project(ctx context.Context, row string) (took time.Duration, er
 			}
 			p.Services[key] = svc
 		}
-		err = b.of.service.Up(ctx, p, api.UpOptions{Start: api.StartOptions{Project: p, Wait: true}})
+		err = b.contender.service.Up(ctx, p, api.UpOptions{Start: api.StartOptions{Project: p, Wait: true}})
 		took := time.Since(begin)
-		return took, errors.Join(err, b.of.service.Down(ctx, name, api.DownOptions{Project: p, Timeout: new(time.Duration)}))
+		return took, errors.Join(err, b.contender.service.Down(ctx, name, api.DownOptions{Project: p, Timeout: new(time.Duration)}))
 	})
 }

@@ -115,7 +115,7 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	if opts.Runs == "" {
 		opts.Runs = DefaultRuns
 	}
-	f, err := read(file, opts)
+	f, err := readTask(file, opts)
 	if err != nil {
 		return Report{}, err
 	}
@@ -132,45 +132,45 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	what, how, err := f.Task(ctx, p, taskfile.TaskOptions{Exclude: hidden, Progress: opts.Building})
+	taskOpts, runOpts, err := f.Task(ctx, p, taskfile.TaskOptions{Exclude: hidden, Progress: opts.Building})
 	if err != nil {
 		return Report{}, err
 	}
-	what.Samples = choose(what.Samples, opts.Samples, opts.Limit)
-	how.MaxSandboxes, how.MaxStarting, how.Retries = opts.MaxSandboxes, opts.MaxStarting, opts.Retries
-	how.Shuffle, how.FailFast = opts.Shuffle, opts.FailFast
+	taskOpts.Samples = choose(taskOpts.Samples, opts.Samples, opts.Limit)
+	runOpts.MaxSandboxes, runOpts.MaxStarting, runOpts.Retries = opts.MaxSandboxes, opts.MaxStarting, opts.Retries
+	runOpts.Shuffle, runOpts.FailFast = opts.Shuffle, opts.FailFast
 	if opts.Epochs > 0 {
-		how.Epochs = opts.Epochs
+		runOpts.Epochs = opts.Epochs
 	}
 	resolved, err := f.Resolved()
 	if err != nil {
 		return Report{}, err
 	}
-	r, err := open(dir, opts, runs.About{Task: what.Name, Attempts: len(what.Samples) * max(how.Epochs, 1)}, resolved)
+	r, err := openRun(dir, opts, runs.About{Task: taskOpts.Name, Attempts: len(taskOpts.Samples) * max(runOpts.Epochs, 1)}, resolved)
 	if err != nil {
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	return attempt(ctx, what, how, r, opts)
+	return attempt(ctx, taskOpts, runOpts, r, opts)
 }
 
 // attempt runs the attempts of a run and records their results.
-func attempt(ctx context.Context, what task.Options, how task.RunOptions, r *runs.Run, opts Options) (Report, error) {
+func attempt(ctx context.Context, taskOpts task.Options, runOpts task.RunOptions, r *runs.Run, opts Options) (Report, error) {
 	report := Report{Dir: r.Dir()}
-	what.Logger, what.Journal = opts.Logger, r.Journal
-	what.Keep, what.Kept = opts.Keep, func(all []task.Kept) { report.Kept = all }
-	what.Removed = func(rm task.Removal) {
+	taskOpts.Logger, taskOpts.Journal = opts.Logger, r.Journal
+	taskOpts.Keep, taskOpts.Kept = opts.Keep, func(all []task.Kept) { report.Kept = all }
+	taskOpts.Removed = func(rm task.Removal) {
 		if rm.Err != nil {
 			opts.Logger.Warn("a sandbox could not be removed: retrying at the end of the run", "sandbox", rm.Sandbox.Name, "error", rm.Err)
 		}
 	}
-	how.Done, how.Progress = r.Done(), opts.Progress
+	runOpts.Done, runOpts.Progress = r.Done(), opts.Progress
 	var failed, err error
 	if opts.Began != nil {
 		failed = opts.Began(r.Folder)
 	}
 	if failed == nil {
-		failed = record(task.Run(ctx, what, how), r, opts.Recorded)
+		failed = record(task.Run(ctx, taskOpts, runOpts), r, opts.Recorded)
 	}
 	if report.Summary, err = r.Finish(); err == nil && failed != nil && report.Summary.Recorded == 0 && opts.Resume == "" {
 		report.Dir, err = "", r.Discard() // there is nothing to resume
@@ -197,8 +197,8 @@ func record(results iter.Seq2[task.SampleResult, error], r *runs.Run, recorded f
 	return nil
 }
 
-// read reads a task file and checks the options against it.
-func read(file string, opts Options) (*taskfile.File, error) {
+// readTask reads a task file and checks the options against it.
+func readTask(file string, opts Options) (*taskfile.File, error) {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		gate, err := hostpath.NewGate("the folder that was named", file, opts.AllowRead...)
 		file = filepath.Join(file, "task.yaml")
@@ -251,8 +251,8 @@ func choose(all []task.Sample, ids []string, limit int) []task.Sample {
 	return chosen
 }
 
-// open creates the folder of a new run, or resumes a run, which must have the same task and the same samples.
-func open(dir string, opts Options, about runs.About, resolved []byte) (*runs.Run, error) {
+// openRun creates the folder of a new run, or resumes a run, which must have the same task and the same samples.
+func openRun(dir string, opts Options, about runs.About, resolved []byte) (*runs.Run, error) {
 	if opts.Resume == "" {
 		return runs.Create(dir, about, resolved)
 	}

@@ -182,13 +182,13 @@ func TestRun_finishFails(t *testing.T) {
 	t.Parallel()
 	dir, opts := lay(t)
 	opts.Began = func(r *runs.Folder) error { return os.Mkdir(filepath.Join(r.Dir(), "summary.json"), 0o700) }
-	told := 0
+	notified := 0
 	opts.Ended = func(*eval.Report) error {
-		told++
+		notified++
 		return nil
 	}
-	if _, err := eval.Run(t.Context(), dir, opts); err == nil || told != 1 {
-		t.Errorf("Ended is called %d times: %v", told, err)
+	if _, err := eval.Run(t.Context(), dir, opts); err == nil || notified != 1 {
+		t.Errorf("Ended is called %d times: %v", notified, err)
 	}
 	opts.Open = nil
 	if _, err := eval.Run(t.Context(), dir, opts); !errors.Is(err, fumehood.ErrConfig) {

@@ -44,13 +44,13 @@ func eval(t *testing.T, dir string, args ...string) evaluation {
 	t.Helper()
 	needDocker(t)
 	lookAt(t, dir)
-	of, err := filepath.Abs(dir)
+	path, err := filepath.Abs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	state, folder := t.TempDir(), t.TempDir()
 	// Few sandboxes at once, so that honest programs stay within their time limits while other tests run.
-	args = append([]string{"eval", of, "--max-sandboxes", "3"}, args...)
+	args = append([]string{"eval", path, "--max-sandboxes", "3"}, args...)
 	cmd, stdout, stderr := command(t, "fumehood", args...)
 	cmd.Dir = folder
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state, sharedSecret(t))
@@ -192,15 +192,15 @@ func wantDocumentedSummary(t *testing.T, lines []string) {
 // scores returns the scores by sample. A sample without a score fails the test.
 func scores(t *testing.T, got evaluation) map[string]float64 {
 	t.Helper()
-	of := map[string]float64{}
+	byName := map[string]float64{}
 	for id, r := range got.results {
 		if r.Score == nil {
 			t.Errorf("%s: %s", id, r.Error.Text)
 			continue
 		}
-		of[id] = r.Score.Value
+		byName[id] = r.Score.Value
 	}
-	return of
+	return byName
 }
 
 func TestExample_webapp(t *testing.T) {

@@ -18,14 +18,14 @@ var lineTypes = map[string]Line{
 }
 
 // fieldsOf collects the names of a line's own fields and of nested objects.
-func fieldsOf(of reflect.Type, fields map[string]bool) {
-	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
-		of = of.Elem()
+func fieldsOf(t reflect.Type, fields map[string]bool) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
 	}
-	if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[Head]().PkgPath() {
+	if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[Head]().PkgPath() {
 		return
 	}
-	for f := range slices.Values(reflect.VisibleFields(of)) {
+	for f := range slices.Values(reflect.VisibleFields(t)) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 			fields[name] = true
 			if f.Type != reflect.TypeFor[*Error]() { // the same in all lines
@@ -56,8 +56,8 @@ func TestLines_documented(t *testing.T) {
 			for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
 				names[name[1]] = true
 			}
-			for _, of := range []string{"each with ", "what it used: "} { // fields of nested objects
-				if _, rest, ok := strings.Cut(cells[2], of); ok {
+			for _, prefix := range []string{"each with ", "what it used: "} { // fields of nested objects
+				if _, rest, ok := strings.Cut(cells[2], prefix); ok {
 					for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(rest, -1) {
 						names[name[1]] = true
 					}

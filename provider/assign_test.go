@@ -13,14 +13,14 @@ func TestSandbox_Assign(t *testing.T) {
 	if _, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"say"}}); err != nil {
 		t.Fatal(err)
 	}
-	of := map[string]string{"task": "t", "sample": "one", "epoch": "2"}
-	if err := sb.Assign(of); err != nil {
+	labels := map[string]string{"task": "t", "sample": "one", "epoch": "2"}
+	if err := sb.Assign(labels); err != nil {
 		t.Error(err)
 	}
-	if got := sb.Info().Labels; !maps.Equal(got, of) {
+	if got := sb.Info().Labels; !maps.Equal(got, labels) {
 		t.Errorf("got %+v", got)
 	}
-	if err := sb.Assign(map[string]string{"a b": ""}); !errors.Is(err, fumehood.ErrConfig) || !maps.Equal(sb.Info().Labels, of) {
+	if err := sb.Assign(map[string]string{"a b": ""}); !errors.Is(err, fumehood.ErrConfig) || !maps.Equal(sb.Info().Labels, labels) {
 		t.Errorf("a bad name: %v, %q", err, sb.Info().Labels)
 	}
 	before := len(lines())

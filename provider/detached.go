@@ -55,7 +55,7 @@ func (d *detached) list(p *process) {
 	d.byID[p.info.ID] = p
 }
 
-func (d *detached) remove(id int) {
+func (d *detached) forget(id int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.byID, id)
@@ -97,7 +97,7 @@ func (p *process) Forget(ctx context.Context) error {
 			return classify(ctx, err, op, p.svc.info.Name, "")
 		}
 	}
-	p.svc.detached.remove(p.info.ID)
+	p.svc.detached.forget(p.info.ID)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (s *service) RefreshProcesses(ctx context.Context) error {
 	}
 	s.detached.joining.Lock()
 	defer s.detached.joining.Unlock()
-	ended := s.detached.ended() // looked up before the request: the answer lacks commands started meanwhile
+	ended := s.detached.endedIDs() // looked up before the request: the answer lacks commands started meanwhile
 	infos, err := be.Detached(ctx)
 	if err != nil {
 		return classify(ctx, err, op, s.info.Name, "")
@@ -129,7 +129,7 @@ func (s *service) RefreshProcesses(ctx context.Context) error {
 	}
 	for _, id := range ended {
 		if !there[id] {
-			s.detached.remove(id)
+			s.detached.forget(id)
 		}
 	}
 	return nil
@@ -164,8 +164,8 @@ func (d *detached) has(id int) bool {
 	return p != nil && !p.outOfReach()
 }
 
-// ended returns the numbers of ended commands.
-func (d *detached) ended() (ids []int) {
+// endedIDs returns the numbers of ended commands.
+func (d *detached) endedIDs() (ids []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, p := range d.byID {

@@ -28,9 +28,9 @@ const ProcessLimitHint = "kill the commands that have started them, or close the
 
 func (l *ProcessLimit) Error() string { return l.Text }
 
-// canceled returns the error of a call whose context ended, with the context's cause.
-func canceled(ctx context.Context, op, service string) error {
-	return &fumehood.Error{Op: op, Service: service, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+// canceledError returns the error of a call whose context ended, with the context's cause.
+func canceledError(ctx context.Context, op, service string) error {
+	return &fumehood.Error{Op: op, Service: service, Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 }
 
 // classify adds the operation and a class to err. A provider's error without a class becomes an infrastructure
@@ -42,7 +42,7 @@ func classify(ctx context.Context, err error, op, service, path string) error {
 	}
 	c := fumehood.ClassOf(err)
 	if ctx.Err() != nil && (c == nil || errors.Is(c, fumehood.ErrInfrastructure) || errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return canceled(ctx, op, service)
+		return canceledError(ctx, op, service)
 	}
 	if c == nil {
 		c = fumehood.ErrInfrastructure

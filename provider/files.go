@@ -33,7 +33,7 @@ func (s *service) ReadFile(ctx context.Context, path string, opts fumehood.ReadO
 	if limit < 0 {
 		return nil, &fumehood.Error{Op: op, Service: s.info.Name, Path: path, Class: fumehood.ErrConfig, Err: fmt.Errorf("the limit %d is negative", limit)}
 	}
-	r, info, err := s.open(ctx, op, path, 0, -1)
+	r, info, err := s.openFile(ctx, op, path, 0, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *service) ReadRange(ctx context.Context, path string, offset, length int
 			Err: fmt.Errorf("the length %d is larger than the limit of %d bytes", length, fumehood.MaxReadFile), Hint: "read it in parts, or use Open",
 		}
 	}
-	r, info, err := s.open(ctx, op, path, offset, length)
+	r, info, err := s.openFile(ctx, op, path, offset, length)
 	if err != nil {
 		return nil, err
 	}
@@ -107,18 +107,18 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 }
 
 func (s *service) Open(ctx context.Context, path string) (io.ReadCloser, fumehood.FileInfo, error) {
-	r, info, err := s.open(ctx, "read", path, 0, -1)
+	r, info, err := s.openFile(ctx, "read", path, 0, -1)
 	if err != nil {
 		return nil, fumehood.FileInfo{}, err // not a nil *content in the interface
 	}
 	return r, info, nil
 }
 
-func (s *service) open(ctx context.Context, op, path string, offset, length int64) (_ *content, _ fumehood.FileInfo, err error) {
+func (s *service) openFile(ctx context.Context, op, path string, offset, length int64) (_ *content, _ fumehood.FileInfo, err error) {
 	record := s.file(op, path, "")
 	defer func() {
 		if err != nil {
-			record.end(err)
+			record.record(err)
 		}
 	}()
 	abs, err := s.gate(op, path)
@@ -150,7 +150,7 @@ func (s *service) content(ctx context.Context, r io.ReadCloser, record *fileOp, 
 
 func (c *content) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
-	c.record.add(n)
+	c.record.addBytes(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = c.failure(err)
 		c.refuse(err)
@@ -171,7 +171,7 @@ func (c *content) Close() error {
 	err := c.ReadCloser.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.record.end(c.err)
+	c.record.record(c.err)
 	return err
 }
 
@@ -182,7 +182,7 @@ func (s *service) WriteFile(ctx context.Context, path string, data []byte, opts 
 func (s *service) WriteFrom(ctx context.Context, path string, r io.Reader, size int64, opts fumehood.WriteOptions) (err error) {
 	const op = "write"
 	record := s.file(op, path, "")
-	defer func() { record.end(err) }()
+	defer func() { record.record(err) }()
 	abs, err := s.gate(op, path, opts.Owner)
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (s *service) WriteFrom(ctx context.Context, path string, r io.Reader, size 
 func (s *service) Stat(ctx context.Context, path string) (_ fumehood.FileInfo, err error) {
 	const op = "stat"
 	record := s.file(op, path, "")
-	defer func() { record.end(err) }()
+	defer func() { record.record(err) }()
 	abs, err := s.gate(op, path)
 	if err != nil {
 		return fumehood.FileInfo{}, err
@@ -266,7 +266,7 @@ func (s *service) ChownAll(ctx context.Context, path, owner string) error {
 func (s *service) change(ctx context.Context, c Change) (err error) {
 	given := c.Path
 	record := s.file(c.Op, given, c.Target)
-	defer func() { record.end(err) }()
+	defer func() { record.record(err) }()
 	if c.Path, err = s.gate(c.Op, given, c.Target, c.Owner); err != nil {
 		return err
 	}
@@ -274,7 +274,7 @@ func (s *service) change(ctx context.Context, c Change) (err error) {
 		return &fumehood.Error{Op: c.Op, Service: s.info.Name, Path: given, Class: fumehood.ErrConfig, Err: fmt.Errorf("mode %v has more than permission, set-id and sticky bits", c.Mode)}
 	}
 	if ctx.Err() != nil {
-		return canceled(ctx, c.Op, s.info.Name)
+		return canceledError(ctx, c.Op, s.info.Name)
 	}
 	err = s.files().Change(ctx, c)
 	var why *fumehood.Error
@@ -296,7 +296,7 @@ func (s *service) checkOwner(op, path, owner string) error {
 func (s *service) Upload(ctx context.Context, dir string, tar io.Reader) (err error) {
 	const op = "upload to"
 	record := s.file("upload", dir, "")
-	defer func() { record.end(err) }()
+	defer func() { record.record(err) }()
 	abs, err := s.gate(op, dir)
 	if err != nil {
 		return err
@@ -309,7 +309,7 @@ func (s *service) Download(ctx context.Context, path string) (_ io.ReadCloser, e
 	record := s.file(op, path, "")
 	defer func() {
 		if err != nil {
-			record.end(err)
+			record.record(err)
 		}
 	}()
 	abs, err := s.gate(op, path)
@@ -333,7 +333,7 @@ func (s *service) files() FileBackend {
 
 // gate checks that the sandbox is open and makes path absolute. Neither path nor the other arguments may contain a
 // NUL byte.
-func (s *service) gate(op, path string, said ...string) (string, error) {
+func (s *service) gate(op, path string, details ...string) (string, error) {
 	if err := s.sb.check(op, s.info.Name); err != nil {
 		return "", err
 	}
@@ -343,7 +343,7 @@ func (s *service) gate(op, path string, said ...string) (string, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return "", bad("the path %q is empty or contains a NUL byte", path)
 	}
-	for _, text := range append(said, s.user) {
+	for _, text := range append(details, s.user) {
 		if strings.ContainsRune(text, 0) {
 			return "", bad("%q contains a NUL byte", text)
 		}

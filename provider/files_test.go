@@ -146,14 +146,14 @@ func TestReadAll_fewCopies(t *testing.T) {
 
 func TestReadAll_wrongSize(t *testing.T) {
 	for _, real := range []int{0, 1, 511, 512, 1 << 20, 1<<20 + 1, 3<<20 - 1, 5 << 20} {
-		for _, said := range []int64{0, 1, int64(real), int64(real) + 1, 90 << 20} {
+		for _, size := range []int64{0, 1, int64(real), int64(real) + 1, 90 << 20} {
 			content := bytes.Repeat([]byte("x"), real)
-			data, err := readAll(iotest.HalfReader(bytes.NewReader(content)), said)
+			data, err := readAll(iotest.HalfReader(bytes.NewReader(content)), size)
 			if err != nil || !bytes.Equal(data, content) {
-				t.Errorf("%d bytes, reported as %d: got %d bytes, %v", real, said, len(data), err)
+				t.Errorf("%d bytes, reported as %d: got %d bytes, %v", real, size, len(data), err)
 			}
 			if most := max(4*real, 1<<20); cap(data) > most+1 {
-				t.Errorf("%d bytes, reported as %d, allocate %d", real, said, cap(data))
+				t.Errorf("%d bytes, reported as %d, allocate %d", real, size, cap(data))
 			}
 		}
 	}

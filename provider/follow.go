@@ -22,7 +22,7 @@ func (p *process) Follow(ctx context.Context, s fumehood.Stream, offset int64) i
 }
 
 func (p *process) follow(ctx context.Context, s fumehood.Stream, offset int64, yield func(fumehood.Chunk, error) bool) {
-	p.awaited()
+	p.ensureRecorded()
 	ended := false
 	for ctx.Err() == nil {
 		data, at, more := p.out[s].From(offset, chunkSize)
@@ -46,5 +46,5 @@ func (p *process) follow(ctx context.Context, s fumehood.Stream, offset int64, y
 			}
 		}
 	}
-	yield(fumehood.Chunk{}, canceled(ctx, "follow", p.svc.info.Name))
+	yield(fumehood.Chunk{}, canceledError(ctx, "follow", p.svc.info.Name))
 }

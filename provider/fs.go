@@ -146,7 +146,7 @@ func (f *fileSystem) path(op, name string) (string, error) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
 	if f.ctx.Err() != nil {
-		return "", &fs.PathError{Op: op, Path: name, Err: canceled(f.ctx, op, f.svc.info.Name)}
+		return "", &fs.PathError{Op: op, Path: name, Err: canceledError(f.ctx, op, f.svc.info.Name)}
 	}
 	return f.dir + "/" + name, nil
 }

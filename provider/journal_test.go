@@ -69,8 +69,8 @@ func kinds(lines []map[string]any) (all []string) {
 	for _, l := range lines {
 		kind := l["kind"].(string)
 		for _, key := range []string{"phase", "op"} {
-			if what, ok := l[key]; ok {
-				kind += " " + what.(string)
+			if value, ok := l[key]; ok {
+				kind += " " + value.(string)
 			}
 		}
 		all = append(all, kind)
@@ -175,9 +175,9 @@ func TestJournal_redaction(t *testing.T) {
 			t.Errorf("the journal has %q:\n%s", secret, text)
 		}
 	}
-	for _, said := range []string{`["say","a[redacted ONE]b","[redacted TWO]"]`, `"SHORT":"[redacted]"`, "and [redacted FUMEHOOD_TEST_SECRET]", `"path":"/[redacted ONE]"`} {
-		if !strings.Contains(text, said) {
-			t.Errorf("the journal lacks %s:\n%s", said, text)
+	for _, want := range []string{`["say","a[redacted ONE]b","[redacted TWO]"]`, `"SHORT":"[redacted]"`, "and [redacted FUMEHOOD_TEST_SECRET]", `"path":"/[redacted ONE]"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the journal lacks %s:\n%s", want, text)
 		}
 	}
 	if !strings.Contains(text, "[redacted ONE]") || strings.Contains(text, "redacted SHORT]") {

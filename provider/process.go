@@ -84,7 +84,7 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 		return nil, cmd, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUserNotFound, Err: err}
 	}
 	if ctx.Err() != nil {
-		return nil, cmd, canceled(ctx, op, s.info.Name)
+		return nil, cmd, canceledError(ctx, op, s.info.Name)
 	}
 	cmd.Dir = s.abs(cmd.Dir)
 	if cmd.TTY && cmd.Rows == 0 && cmd.Cols == 0 {
@@ -158,8 +158,8 @@ func (p *process) refuse(err error) {
 // gap records that bytes of the output are missing.
 func (p *process) gap(s fumehood.Stream, n int64) { p.out[s].Skip(n) }
 
-// awaited ensures that the command's end will be recorded.
-func (p *process) awaited() {
+// ensureRecorded ensures that the command's end will be recorded.
+func (p *process) ensureRecorded() {
 	if p.look != nil {
 		p.look()
 	}
@@ -176,7 +176,7 @@ func (p *process) supervise(ctx context.Context, cmd fumehood.Cmd) {
 	if p.clock != nil {
 		defer p.clock.stop()
 	}
-	defer context.AfterFunc(ctx, func() { p.kill(ctx, canceled(ctx, "exec", p.svc.info.Name)) })()
+	defer context.AfterFunc(ctx, func() { p.kill(ctx, canceledError(ctx, "exec", p.svc.info.Name)) })()
 	if p.refused != nil {
 		go func() {
 			select {
@@ -237,7 +237,7 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		p.err = why
 	default:
 		p.cut = exit.Outcome == fumehood.Lost && exit.Totals == nil
-		r := judge(ending{Exit: exit, err: err, why: why, killed: killed, sandbox: p.svc.sb.endedBy(), timeout: p.timeout, cpu: p.cpu})
+		r := judge(ending{Exit: exit, err: err, why: why, killed: killed, sandbox: p.svc.sb.causeOfEnd(), timeout: p.timeout, cpu: p.cpu})
 		r.Started, r.Duration, r.Leaked = p.info.Started, time.Since(p.info.Started), unkilled || exit.Leaked
 		if exit.Duration > 0 {
 			r.Duration = exit.Duration
@@ -289,7 +289,7 @@ func (p *process) isOver() bool {
 }
 
 func (p *process) Wait(ctx context.Context) (*fumehood.Result, error) {
-	p.awaited()
+	p.ensureRecorded()
 	if p.isOver() {
 		return p.result, p.err
 	}
@@ -297,7 +297,7 @@ func (p *process) Wait(ctx context.Context) (*fumehood.Result, error) {
 	case <-p.done:
 		return p.result, p.err
 	case <-ctx.Done():
-		return nil, canceled(ctx, "wait", p.svc.info.Name)
+		return nil, canceledError(ctx, "wait", p.svc.info.Name)
 	}
 }
 
@@ -342,7 +342,7 @@ func (p *process) Write(b []byte) (int, error) {
 	if p.info.Ended { // ended before it was joined
 		return 0, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the command has ended")}
 	}
-	p.awaited() // the end of a joined command must end a write that nothing reads
+	p.ensureRecorded() // the end of a joined command must end a write that nothing reads
 	n, err := p.be.Write(b)
 	if err != nil {
 		return n, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: err}
@@ -398,7 +398,7 @@ func (p *process) outOfReach() bool {
 }
 
 func (p *process) Kill(ctx context.Context) error {
-	p.awaited()
+	p.ensureRecorded()
 	if p.outOfReach() {
 		return &fumehood.Error{
 			Op: "kill", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the connection to the command was lost: it may still run"),

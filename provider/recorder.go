@@ -30,9 +30,9 @@ type Recorder struct {
 	secrets []secret   // longest first
 }
 
-// Failed wraps the error of a failed start, so that Redact also removes values passed to Hide. A provider's Start
+// StartError wraps the error of a failed start, so that Redact also removes values passed to Hide. A provider's Start
 // returns its errors through Failed, except those of Spec.Validate. It sets their Op, such as "start sandbox NAME".
-func (r *Recorder) Failed(err error) error { return &startError{err, r} }
+func (r *Recorder) StartError(err error) error { return &startError{err, r} }
 
 type startError struct {
 	error
@@ -154,8 +154,8 @@ func (r *Recorder) Network(n NetworkAccess) {
 	journal.Log(r.to, &line)
 }
 
-// started records that the sandbox has started.
-func (r *Recorder) started(info fumehood.Info) {
+// recordStart records that the sandbox has started.
+func (r *Recorder) recordStart(info fumehood.Info) {
 	if r.to == nil {
 		return
 	}
@@ -231,19 +231,19 @@ func (f *fileOp) count(r io.Reader) io.Reader {
 	}
 	return readerFunc(func(p []byte) (int, error) {
 		n, err := r.Read(p)
-		f.add(n)
+		f.addBytes(n)
 		return n, err
 	})
 }
 
-func (f *fileOp) add(n int) {
+func (f *fileOp) addBytes(n int) {
 	if f != nil {
 		f.counted.Add(int64(n))
 	}
 }
 
-// end records the operation, once.
-func (f *fileOp) end(err error) {
+// record records the operation, once.
+func (f *fileOp) record(err error) {
 	if f == nil {
 		return
 	}
@@ -286,12 +286,12 @@ func (r *Recorder) clip(env map[string]string) *clip {
 // redact replaces secrets in text.
 func (c *clip) redact(text string) string {
 	for _, s := range c.secrets {
-		text = strings.ReplaceAll(text, s.value, redacted(s.name))
+		text = strings.ReplaceAll(text, s.value, redaction(s.name))
 	}
 	return text
 }
 
-func redacted(name string) string { return "[redacted " + name + "]" }
+func redaction(name string) string { return "[redacted " + name + "]" }
 
 func (c *clip) text(text string, most int) string {
 	text = c.redact(text)

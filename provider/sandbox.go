@@ -47,7 +47,7 @@ func New(be Backend, spec fumehood.Spec, rec *Recorder) fumehood.Sandbox {
 		rec = NewRecorder(&spec)
 	}
 	sb.recorder.Store(rec)
-	rec.started(sb.info)
+	rec.recordStart(sb.info)
 	return sb
 }
 
@@ -167,8 +167,8 @@ func (sb *sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error
 	}, nil
 }
 
-// endedBy returns what this process has done to the sandbox that ends commands; see ended.
-func (sb *sandbox) endedBy() string {
+// causeOfEnd returns what this process has done to the sandbox that ends commands; see ended.
+func (sb *sandbox) causeOfEnd() string {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	return sb.ended

@@ -36,7 +36,7 @@ func (s *service) Exec(ctx context.Context, cmd fumehood.Cmd) (*fumehood.Result,
 	if cmd.Events {
 		return nil, &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("Events needs Start")}
 	}
-	if err := s.attached(cmd); err != nil {
+	if err := s.rejectDetach(cmd); err != nil {
 		return nil, err
 	}
 	p, cmd, err := s.handOver(ctx, cmd, cmd.Stdout != nil || cmd.Stderr != nil, nil)
@@ -47,8 +47,8 @@ func (s *service) Exec(ctx context.Context, cmd fumehood.Cmd) (*fumehood.Result,
 	return p.result, p.err
 }
 
-// attached rejects a command with Detach set.
-func (s *service) attached(cmd fumehood.Cmd) error {
+// rejectDetach rejects a command with Detach set.
+func (s *service) rejectDetach(cmd fumehood.Cmd) error {
 	if cmd.Detach {
 		return &fumehood.Error{Op: "exec", Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("only Start can detach a command")}
 	}
@@ -71,7 +71,7 @@ func (s *service) Stream(ctx context.Context, cmd fumehood.Cmd) iter.Seq2[fumeho
 	return func(yield func(fumehood.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		if err := s.attached(cmd); err != nil {
+		if err := s.rejectDetach(cmd); err != nil {
 			yield(fumehood.Event{}, err)
 			return
 		}

@@ -19,7 +19,7 @@ func Start[B Backend](
 	const op = "start sandbox"
 	var none B
 	if ctx.Err() != nil {
-		return none, nil, canceled(ctx, op, "")
+		return none, nil, canceledError(ctx, op, "")
 	}
 	spec.Name = NameOf(spec)
 	rec := NewRecorder(&spec)
@@ -30,14 +30,14 @@ func Start[B Backend](
 		return b, New(b, spec, rec), nil
 	}
 	if ctx.Err() != nil {
-		return none, nil, rec.Failed(canceled(ctx, op, ""))
+		return none, nil, rec.StartError(canceledError(ctx, op, ""))
 	}
-	ours, ok := errors.AsType[*fumehood.Error](err)
+	typed, ok := errors.AsType[*fumehood.Error](err)
 	if !ok {
-		ours = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
+		typed = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}
-	ours.Op = cmp.Or(ours.Op, op)
-	return none, nil, rec.Failed(ours)
+	typed.Op = cmp.Or(typed.Op, op)
+	return none, nil, rec.StartError(typed)
 }
 
 // NameOf returns the name of a spec. Without one, it is random.

@@ -13,7 +13,7 @@ import (
 func (s *service) List(ctx context.Context, dir string) (_ []fumehood.FileInfo, err error) {
 	const op = "list"
 	record := s.file(op, dir, "")
-	defer func() { record.end(err) }()
+	defer func() { record.record(err) }()
 	abs, err := s.gate(op, dir)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (s *service) Walk(ctx context.Context, root string) iter.Seq2[fumehood.Walk
 	return func(yield func(fumehood.WalkEntry, error) bool) {
 		record := s.file(op, root, "")
 		var first error // the first error, if any
-		defer func() { record.end(first) }()
+		defer func() { record.record(first) }()
 		abs, err := s.gate(op, root)
 		if err != nil {
 			first = err

@@ -238,7 +238,7 @@ func TestFirstUse(t *testing.T) {
 	env[0] += ":" + filepath.Join(goRoot, "bin")
 	for i := range 2 {
 		out := run(t, dir, env, program)
-		if said := strings.Contains(out, builds); !strings.HasSuffix(out, "\nran") || said != (i == 0) {
+		if found := strings.Contains(out, builds); !strings.HasSuffix(out, "\nran") || found != (i == 0) {
 			t.Errorf("run %d printed %q", i+1, out)
 		}
 	}

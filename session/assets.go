@@ -166,7 +166,7 @@ func (s *Session) Resolve(v any) (any, error) {
 	var errs []error
 	resolved := s.resolve(v, &errs)
 	if err := errors.Join(errs...); err != nil {
-		return nil, failed("resolve placeholders", err)
+		return nil, opError("resolve placeholders", err)
 	}
 	return resolved, nil
 }

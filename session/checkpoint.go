@@ -90,7 +90,7 @@ func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
 	}
 	c, err := s.checkpoint(ctx)
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Session) FinishCheckpoint(ctx context.Context) (*Checkpoint, error) {
 
 // quiet returns an ErrBusy while a command runs.
 func (s *Session) quiet(op string) error {
-	if err := s.open(op); err != nil {
+	if err := s.checkOpen(op); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -129,7 +129,7 @@ func (s *Session) checkpoint(ctx context.Context) (_ *Checkpoint, err error) {
 	}
 	c := &Checkpoint{Number: number + 1}
 	c.Snapshot = filepath.Join(s.folder, fmt.Sprintf("checkpoint-%03d%s", c.Number, end))
-	err = s.frozen(ctx, func() (err error) {
+	err = s.whileFrozen(ctx, func() (err error) {
 		c.Manifest, err = s.saveFile(ctx, c.Snapshot, opts)
 		return err
 	})
@@ -197,7 +197,7 @@ func (s *Session) Reset(ctx context.Context) error {
 		return err
 	}
 	file, _ := s.last(startFile)
-	err := s.frozen(ctx, func() error {
+	err := s.whileFrozen(ctx, func() error {
 		if err := s.empty(ctx); err != nil {
 			return err
 		}
@@ -207,21 +207,21 @@ func (s *Session) Reset(ctx context.Context) error {
 		return s.placeAssets(ctx)
 	})
 	if err != nil {
-		return failed(op, err)
+		return opError(op, err)
 	}
-	return failed(op, s.refresh(ctx))
+	return opError(op, s.refresh(ctx))
 }
 
-// thawed waits until no container is frozen. The guest of a frozen container does not answer in time.
-func (s *Session) thawed() {
+// awaitThaw waits until no container is frozen. The guest of a frozen container does not answer in time.
+func (s *Session) awaitThaw() {
 	s.freezing.RLock()
 	defer s.freezing.RUnlock()
 }
 
-// frozen calls f while the containers that mount the workspace are frozen. Without that, processes that a command
+// whileFrozen calls f while the containers that mount the workspace are frozen. Without that, processes that a command
 // has left running could write to the workspace at any time. If the provider cannot freeze, frozen calls f all
 // the same and logs a warning.
-func (s *Session) frozen(ctx context.Context, f func() error) (err error) {
+func (s *Session) whileFrozen(ctx context.Context, f func() error) (err error) {
 	if s.local() || s.uploads() {
 		return f()
 	}

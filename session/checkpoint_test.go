@@ -254,8 +254,8 @@ func TestOpen_invalidOptions(t *testing.T) {
 			if fumehood.ClassOf(err) == nil {
 				t.Errorf("%s: %v, %v", name, s, err)
 			}
-			var ours *fumehood.Error
-			if !errors.As(err, &ours) || ours.Op != "open session" {
+			var typed *fumehood.Error
+			if !errors.As(err, &typed) || typed.Op != "open session" {
 				t.Errorf("%s: not an error of Open: %v", name, err)
 			}
 		}

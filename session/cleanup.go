@@ -22,7 +22,7 @@ func Cleanup(ctx context.Context, provider fumehood.Provider, dir string, opts p
 		}
 	}
 	return sweep.Folders(ctx, dir, opts, func(ctx context.Context, folder string) error {
-		return failed(op, helperOf(provider, folder).remove(ctx))
+		return opError(op, helperOf(provider, folder).remove(ctx))
 	})
 }
 

@@ -136,8 +136,8 @@ func TestRuntime_containerDead(t *testing.T) {
 	r := spawn(t, s, session.SpawnOptions{})
 	engine(t, http.MethodPost, "/containers/"+name(t, r)+"/kill", nil)
 	for range 2 {
-		var ours *fumehood.Error
-		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrUnavailable) || !errors.As(err, &ours) {
+		var typed *fumehood.Error
+		if _, err := r.Execute(t.Context(), sh("true")); !errors.Is(err, fumehood.ErrUnavailable) || !errors.As(err, &typed) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -175,8 +175,8 @@ func TestRuntime_containerKept(t *testing.T) {
 	if !there || c.State.Status != "exited" || c.Config.Labels["fumehood.kept"] != "true" {
 		t.Errorf("%v %+v", there, c)
 	}
-	if said := p.log.String(); !strings.Contains(said, "podman start "+name(t, r)+" && podman exec") {
-		t.Errorf("the log does not show how to start the container: %s", said)
+	if text := p.log.String(); !strings.Contains(text, "podman start "+name(t, r)+" && podman exec") {
+		t.Errorf("the log does not show how to start the container: %s", text)
 	}
 	if res, err := s.Exec(t.Context(), session.SpawnOptions{}, sh("cat b")); err != nil || res.Stdout.Text() != "x\n" { // the container is gone afterwards
 		t.Errorf("%v, %v", res, err)
@@ -212,12 +212,12 @@ func TestSpawn_mounts(t *testing.T) {
 	if res := execute(t, r, sh("cat /app/config/f /fixtures/f; echo > /app/config/f; echo new > /fixtures/f; cat fixtures/f")); res.Stdout.Text() != "twofixturefixture" || !strings.Contains(res.Stderr.Text(), "Read-only") {
 		t.Errorf("%q", outputs(res))
 	}
-	for what, m := range map[string]spec.Mounts{
+	for name, m := range map[string]spec.Mounts{
 		"below":   {{Host: dir, Container: "/workspace/x"}},
 		"missing": {{Host: dir + "/nope", Container: "/x"}},
 	} {
 		if _, err := s.Spawn(t.Context(), session.SpawnOptions{Mounts: m}); !errors.Is(err, fumehood.ErrConfig) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if _, err := os.Stat(dir + "/nope"); err == nil {
@@ -296,8 +296,8 @@ func TestSpawn_ports(t *testing.T) {
 			t.Errorf("%v, %v", conn, err)
 		}
 	}
-	if said := p.log.String(); strings.Count(said, "network of this machine") != 1 || strings.Count(said, "the ports are ignored") != 1 {
-		t.Errorf("not logged exactly once: %s", said)
+	if text := p.log.String(); strings.Count(text, "network of this machine") != 1 || strings.Count(text, "the ports are ignored") != 1 {
+		t.Errorf("not logged exactly once: %s", text)
 	}
 }
 
@@ -637,7 +637,7 @@ func TestSession_archivesOnly(t *testing.T) {
 	if res := execute(t, spawn(t, evaluation, session.SpawnOptions{}), sh("cat /static/other.txt")); outputs(res) != "eval\n||other\n||exited" {
 		t.Errorf("evaluation: %q", outputs(res))
 	}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		yaml, says string
 		opts       session.SpawnOptions
 	}{
@@ -647,7 +647,7 @@ func TestSession_archivesOnly(t *testing.T) {
 		s := p.open(t, p.environment(t, c.yaml), session.Agent, nil)
 		_, err := s.Spawn(t.Context(), c.opts)
 		if !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "guest transport") {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

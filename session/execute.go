@@ -108,7 +108,7 @@ func (r *Runtime) Execute(ctx context.Context, opts ExecuteOptions) (*Result, er
 	res, err := r.execute(ctx, opts)
 	r.finish(res)
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	return res, nil
 }
@@ -154,7 +154,7 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 		}()
 		run, err := r.s.newRun(r.opts, opts)
 		if err != nil {
-			yield(Event{}, failed(op, err))
+			yield(Event{}, opError(op, err))
 			return
 		}
 		for ev, err := range r.events(ctx, run) {
@@ -162,7 +162,7 @@ func (r *Runtime) Stream(ctx context.Context, opts ExecuteOptions) iter.Seq2[Eve
 				r.finish(ev.Result) // before the loop's body receives it
 				finished = true
 			}
-			if !yield(ev, failed(op, err)) {
+			if !yield(ev, opError(op, err)) {
 				return
 			}
 		}
@@ -256,7 +256,7 @@ func (r *Runtime) shells() [][]string {
 
 // start hands the command to the first shell that the container has. If a shell is missing, nothing has run.
 func (r *Runtime) start(ctx context.Context, run *run) (p fumehood.Process, err error) {
-	r.s.thawed()
+	r.s.awaitThaw()
 	for _, shell := range r.shells() {
 		run.cmd.Args = append(append([]string{}, shell...), run.text)
 		if p, err = r.svc.Start(ctx, run.cmd); errors.Is(err, fumehood.ErrProgramNotFound) {

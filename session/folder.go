@@ -82,17 +82,17 @@ func (s *Session) unpack(ctx context.Context, r io.Reader, dir string) error {
 // the files exceed fumehood.MaxReadFile bytes together, ReadFiles returns an ErrTooLarge.
 func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]byte, error) {
 	const op = "read files"
-	if err := s.open(op); err != nil {
+	if err := s.checkOpen(op); err != nil {
 		return nil, err
 	}
 	opts := workspace.CreateOptions{Keep: cleanGlobs(globs)}
 	if err := opts.Validate(); err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	if err := s.fetch(ctx); err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	var files map[string][]byte
 	err := s.reading(ctx, func(dir string) error {
@@ -100,7 +100,7 @@ func (s *Session) ReadFiles(ctx context.Context, globs ...string) (map[string][]
 		return archive.Pipe(s.pack(ctx, dir, opts), archive.Whole(func(r io.Reader) error { return readRegular(r, files) }))
 	})
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	return files, nil
 }
@@ -167,13 +167,13 @@ func (s *Session) reading(ctx context.Context, f func(dir string) error) error {
 // download copies a folder of a service to dir, which must not exist. The sandbox controls the content, so
 // Restore checks it.
 func (s *Session) download(ctx context.Context, svc fumehood.Service, from, dir string) error {
-	pack := func(w io.Writer) error { return walked(ctx, w, svc, from) }
+	pack := func(w io.Writer) error { return writeFolder(ctx, w, svc, from) }
 	return archive.Pipe(pack, archive.Whole(func(r io.Reader) error { return s.unpack(ctx, r, dir) }))
 }
 
-// walked writes a folder of a service as a tar stream. It leaves out what a snapshot cannot hold, and makes each
+// writeFolder writes a folder of a service as a tar stream. It leaves out what a snapshot cannot hold, and makes each
 // file readable for its owner.
-func walked(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
+func writeFolder(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
 	tw := tar.NewWriter(w)
 	for e, err := range svc.Walk(ctx, from) {
 		if err != nil {
@@ -207,9 +207,9 @@ func walked(ctx context.Context, w io.Writer, svc fumehood.Service, from string)
 	return tw.Close()
 }
 
-// downloaded is walked for a folder that programs may change meanwhile. It reads nothing outside the folder, and fails if there is
+// downloadFolder is writeFolder for a folder that programs may change meanwhile. It reads nothing outside the folder, and fails if there is
 // something that a snapshot cannot hold.
-func downloaded(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
+func downloadFolder(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
 	r, err := svc.Download(ctx, from)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func (s *Session) copyMounts(ctx context.Context, runtime string, mounts []fumeh
 	if copies == "" {
 		return "", nil
 	}
-	return copies, s.frozen(ctx, func() error {
+	return copies, s.whileFrozen(ctx, func() error {
 		for i, name := range names {
 			if name == "" {
 				continue

@@ -51,7 +51,7 @@ func (r *Runtime) Connection(ctx context.Context) (fumehood.Connection, error) {
 	}
 	c, err := r.sb.Connection(ctx)
 	if err != nil {
-		return c, failed("connect", err)
+		return c, opError("connect", err)
 	}
 	return c, nil
 }
@@ -115,7 +115,7 @@ func (r *Runtime) finish(res *Result) {
 // download an uploaded workspace. Canceling ctx does not stop Kill. It may be called more than once.
 func (r *Runtime) Kill(ctx context.Context) error {
 	r.mark("killed")
-	return failed("kill runtime", r.end(ctx, false, true))
+	return opError("kill runtime", r.end(ctx, false, true))
 }
 
 // Cleanup kills the running command and removes the container. A container that the spec keeps is stopped
@@ -123,7 +123,7 @@ func (r *Runtime) Kill(ctx context.Context) error {
 // not stop Cleanup. It may be called more than once: after a success it does nothing, and after an error it tries
 // again.
 func (r *Runtime) Cleanup(ctx context.Context) error {
-	return failed("clean up runtime", r.end(ctx, true, false))
+	return opError("clean up runtime", r.end(ctx, true, false))
 }
 
 func (r *Runtime) mark(how string) {
@@ -147,7 +147,7 @@ func (r *Runtime) end(ctx context.Context, fetch, remove bool) error {
 	if fetch && r.s.uploads() {
 		lost = r.bringBack(ctx)
 	}
-	if err := r.shut(ctx, remove); err != nil {
+	if err := r.closeSandbox(ctx, remove); err != nil {
 		return errors.Join(lost, err)
 	}
 	if !r.keep || remove {
@@ -171,8 +171,8 @@ func (r *Runtime) bringBack(ctx context.Context) error {
 	return nil
 }
 
-// shut closes the sandbox, and removes it unless it is kept.
-func (r *Runtime) shut(ctx context.Context, remove bool) error {
+// closeSandbox closes the sandbox, and removes it unless it is kept.
+func (r *Runtime) closeSandbox(ctx context.Context, remove bool) error {
 	switch {
 	case !r.keep:
 		return r.sb.Close(ctx)

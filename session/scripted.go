@@ -16,7 +16,7 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		told := bare
+		list := bare
 		var h *halves
 		if run.marker == "" {
 			run.cmd.Timeout = run.timeout
@@ -35,14 +35,14 @@ func (r *Runtime) events(ctx context.Context, run *run) iter.Seq2[Event, error] 
 		if h != nil {
 			c := watchClock(r.s.env.Setup.Timeout, run.timeout, func() { _ = p.Kill(ctx) }) // the result reports how it ends
 			defer c.stop()
-			told = func(ev fumehood.Event) []Event { return h.told(ev, c) }
+			list = func(ev fumehood.Event) []Event { return h.convert(ev, c) }
 		}
 		for ev, err := range p.Events() {
 			if err != nil {
 				yield(Event{}, err)
 				return
 			}
-			for _, e := range told(ev) {
+			for _, e := range list(ev) {
 				r.nameEnd(e.Result)
 				if !yield(e, nil) {
 					return
@@ -88,8 +88,8 @@ func newHalves(run *run) *halves {
 	return h
 }
 
-// told converts an event of a script whose time limits the clock enforces.
-func (h *halves) told(ev fumehood.Event, c *clock) []Event {
+// convert converts an event of a script whose time limits the clock enforces.
+func (h *halves) convert(ev fumehood.Event, c *clock) []Event {
 	if ev.Result != nil {
 		late := c.stop()
 		return append(h.rest(), Event{Result: h.result(ev.Result, late)})

@@ -127,7 +127,7 @@ var ErrBusy = errors.New("a command is already running")
 func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 	const op = "open session"
 	if err := opts.check(); err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	opts.Environment = opts.Environment.Clone()
 	s := &Session{
@@ -142,7 +142,7 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 		*c = string(workspace.Gzip)
 	}
 	if s.assets, err = spec.MergeAssets(opts.Assets...); err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	dir := opts.Dir
 	if dir == "" {
@@ -161,10 +161,10 @@ func Open(ctx context.Context, opts Options) (_ *Session, err error) {
 		s.folder, err = owner.MakeFolder(dir, s.name, s.env.Docker.KeepContainerAfterClean)
 	}
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	if err := s.fill(ctx); err != nil {
-		return nil, failed(op, errors.Join(err, owner.Discard(s.folder)))
+		return nil, opError(op, errors.Join(err, owner.Discard(s.folder)))
 	}
 	return s, nil
 }
@@ -206,8 +206,8 @@ func unsafeArchives(e *spec.Environment) string {
 	return "it is not below the spec's folder or the working directory"
 }
 
-// failed adds the operation op to an error. An error without a class becomes an ErrInfrastructure.
-func failed(op string, err error) error {
+// opError adds the operation op to an error. An error without a class becomes an ErrInfrastructure.
+func opError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -236,15 +236,15 @@ func (s *Session) uploads() bool { return !s.local() && !*s.env.Docker.MountWork
 func (s *Session) once(log func(string, ...any), msg string, attrs ...any) {
 	key := msg + fmt.Sprint(attrs...)
 	s.mu.Lock()
-	said := s.logged[key]
+	logged := s.logged[key]
 	s.logged[key] = true
 	s.mu.Unlock()
-	if !said {
+	if !logged {
 		log(msg, attrs...)
 	}
 }
 
-func (s *Session) open(op string) error {
+func (s *Session) checkOpen(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -270,10 +270,10 @@ func (s *Session) Close(ctx context.Context) error {
 	defer s.saving.Unlock()
 	if s.kept {
 		s.once(s.log.Info, "the workspace is kept: a kept container has it mounted", "folder", s.folder, "remove", "fumehood cleanup "+s.name)
-		return failed("close session", errors.Join(errs...))
+		return opError("close session", errors.Join(errs...))
 	}
 	if _, err := os.Lstat(s.folder); err == nil {
 		errs = append(errs, s.helper().remove(ctx))
 	}
-	return failed("close session", errors.Join(errs...))
+	return opError("close session", errors.Join(errs...))
 }

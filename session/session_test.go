@@ -321,8 +321,8 @@ func TestExecute_variables(t *testing.T) {
 		if got := res.Stdout.Text(); got != "host spec spawn call\n" {
 			t.Errorf("%q", got)
 		}
-		if said := p.log.String(); !strings.Contains(said, "FUMEHOOD_TEST_HOST") || strings.Contains(said, "=host") {
-			t.Errorf("log without the names, or with values: %s", said)
+		if text := p.log.String(); !strings.Contains(text, "FUMEHOOD_TEST_HOST") || strings.Contains(text, "=host") {
+			t.Errorf("log without the names, or with values: %s", text)
 		}
 	}
 	t.Run("docker", func(t *testing.T) { test(t, inDocker(t)) })

@@ -54,7 +54,7 @@ func (s *Session) Exec(ctx context.Context, spawn SpawnOptions, opts ExecuteOpti
 	res, err := r.Execute(ctx, opts)
 	switch cerr := r.Cleanup(ctx); {
 	case err != nil && cerr != nil:
-		return nil, failed("exec", errors.Join(err, cerr))
+		return nil, opError("exec", errors.Join(err, cerr))
 	case cerr != nil:
 		return nil, cerr
 	}
@@ -62,33 +62,33 @@ func (s *Session) Exec(ctx context.Context, spawn SpawnOptions, opts ExecuteOpti
 }
 
 func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep bool) (*Runtime, error) {
-	if err := s.open(op); err != nil {
+	if err := s.checkOpen(op); err != nil {
 		return nil, err
 	}
 	if opts.Image == "" {
 		var err error
 		if opts.Image, err = s.builtImage(ctx); err != nil {
-			return nil, failed(op, err)
+			return nil, opError(op, err)
 		}
 	}
 	s.saving.Lock() // do not mount files that are being restored or removed
 	defer s.saving.Unlock()
-	what, err := s.specOf(opts)
+	sandboxSpec, err := s.specOf(opts)
 	if err != nil {
-		return nil, failed(op, err)
+		return nil, opError(op, err)
 	}
 	s.mu.Lock()
 	s.spawned++
 	number := strconv.Itoa(s.spawned)
 	s.mu.Unlock()
-	what.Name, what.Keep, what.Journal, what.Logger = s.name+"-"+number, keep, s.opts.Journal, s.opts.Logger
-	copies, err := s.copyMounts(ctx, number, what.Mounts)
+	sandboxSpec.Name, sandboxSpec.Keep, sandboxSpec.Journal, sandboxSpec.Logger = s.name+"-"+number, keep, s.opts.Journal, s.opts.Logger
+	copies, err := s.copyMounts(ctx, number, sandboxSpec.Mounts)
 	if err != nil {
-		return nil, failed(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
+		return nil, opError(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
 	}
-	r, err := s.start(ctx, what)
+	r, err := s.start(ctx, sandboxSpec)
 	if err != nil {
-		return nil, failed(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
+		return nil, opError(op, errors.Join(err, s.helper().removeCopies(ctx, copies)))
 	}
 	opts.Env = maps.Clone(opts.Env) // of the caller
 	r.opts, r.copies = opts, copies
@@ -108,7 +108,7 @@ func (s *Session) spawn(ctx context.Context, op string, opts SpawnOptions, keep 
 	}
 	s.mu.Unlock()
 	if err != nil {
-		return nil, failed(op, errors.Join(err, r.end(ctx, false, true)))
+		return nil, opError(op, errors.Join(err, r.end(ctx, false, true)))
 	}
 	return r, nil
 }
@@ -140,12 +140,12 @@ func (s *Session) builtImage(ctx context.Context) (string, error) {
 
 // start starts a runtime's sandbox. If the workspace is copied into it, its main process runs as root: the folder
 // that the Engine creates belongs to root, and only the first user of a container has root's rights.
-func (s *Session) start(ctx context.Context, what fumehood.Spec) (*Runtime, error) {
-	user := what.User
+func (s *Session) start(ctx context.Context, sandboxSpec fumehood.Spec) (*Runtime, error) {
+	user := sandboxSpec.User
 	if s.uploads() && !isRoot(user) {
-		what.User = "0:0"
+		sandboxSpec.User = "0:0"
 	}
-	sb, err := s.opts.Provider.Start(ctx, what)
+	sb, err := s.opts.Provider.Start(ctx, sandboxSpec)
 	if err != nil {
 		return nil, err
 	}
@@ -153,12 +153,12 @@ func (s *Session) start(ctx context.Context, what fumehood.Spec) (*Runtime, erro
 		if err := sb.Close(ctx); err != nil {
 			return nil, err
 		}
-		user, what.User = own, "0:0"
-		if sb, err = s.opts.Provider.Start(ctx, what); err != nil {
+		user, sandboxSpec.User = own, "0:0"
+		if sb, err = s.opts.Provider.Start(ctx, sandboxSpec); err != nil {
 			return nil, err
 		}
 	}
-	r := &Runtime{s: s, sb: sb, svc: sb, keep: what.Keep}
+	r := &Runtime{s: s, sb: sb, svc: sb, keep: sandboxSpec.Keep}
 	if s.uploads() && user != "" {
 		r.svc = sb.As(user)
 	}
@@ -179,21 +179,21 @@ func (s *Session) specOf(opts SpawnOptions) (fumehood.Spec, error) {
 	if opts.User == "" && !s.local() {
 		opts.User = s.user()
 	}
-	what, notes, err := s.opts.Environment.Sandbox(spec.SandboxOptions{
+	sandboxSpec, notes, err := s.opts.Environment.Sandbox(spec.SandboxOptions{
 		Volumes: layers, Ports: opts.Ports, Image: opts.Image, User: opts.User, Env: opts.Env, Host: os.Environ(), GOOS: runtime.GOOS,
 	})
 	for _, note := range notes {
 		s.once(s.log.Warn, note)
 	}
 	if err != nil {
-		return what, err
+		return sandboxSpec, err
 	}
 	for name, id := range s.hostUser() {
-		if _, set := what.Env[name]; !set {
-			what.Env[name] = id
+		if _, set := sandboxSpec.Env[name]; !set {
+			sandboxSpec.Env[name] = id
 		}
 	}
-	return what, nil
+	return sandboxSpec, nil
 }
 
 // hostUser returns the variables by which commands in a container find the user and group to give files to.
@@ -222,12 +222,12 @@ func (s *Session) own(ctx context.Context, r *Runtime) error {
 	if s.local() || isRoot(user) {
 		return nil
 	}
-	ours := uid == strconv.Itoa(os.Getuid())
+	own := uid == strconv.Itoa(os.Getuid())
 	var dirs []string
-	if s.owner != user && (s.owner != "" || !ours) {
+	if s.owner != user && (s.owner != "" || !own) {
 		dirs = append(dirs, helperWork)
 	}
-	if r.copies != "" && !ours {
+	if r.copies != "" && !own {
 		dirs = append(dirs, path.Join(helperDir, r.copies))
 	}
 	if len(dirs) == 0 {
@@ -305,7 +305,7 @@ func (r *Runtime) download(ctx context.Context, dir string) error {
 		return r.s.download(ctx, r.sb, from, dir)
 	}
 	if rootpath.Fixed(ctx, r.sb, path.Dir(from)) {
-		pack := func(w io.Writer) error { return downloaded(ctx, w, r.sb, from) }
+		pack := func(w io.Writer) error { return downloadFolder(ctx, w, r.sb, from) }
 		err := archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return r.s.unpack(ctx, stream, dir) }))
 		if !errors.Is(err, fumehood.ErrNotRegular) { // of a file that a snapshot cannot hold
 			return err

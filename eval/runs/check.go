@@ -38,7 +38,7 @@ func (f *Folder) checkFiles() error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return failed("read run", f.dir, err)
+			return pathError("read run", f.dir, err)
 		case name == journalsName && !info.IsDir():
 			return wrong("read run", f.path(name), errors.New("it is not a folder"))
 		case name != journalsName && !info.Mode().IsRegular():
@@ -67,8 +67,8 @@ var (
 	outcomes = append([]fumehood.Outcome{""}, fumehood.Outcomes()...)
 )
 
-// check rejects a result that no run can have recorded.
-func check(r *task.SampleResult) error {
+// checkRecorded rejects a result that no run can have recorded.
+func checkRecorded(r *task.SampleResult) error {
 	if r.Epoch < 1 || r.Sample == "" || (r.Score == nil) == (r.Error == nil) {
 		return errors.New("invalid result: it needs a sample, an epoch, and a score or an error")
 	}

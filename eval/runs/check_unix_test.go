@@ -36,12 +36,12 @@ func TestRead_otherFiles(t *testing.T) {
 				if err := put(path, outside); err != nil {
 					t.Fatal(err)
 				}
-				for what, open := range map[string]func(string) error{
+				for title, open := range map[string]func(string) error{
 					"Read": func(dir string) error { _, err := Read(dir); return err },
 					"Open": func(dir string) error { _, err := Open(dir); return err },
 				} {
 					if err := open(r.Dir()); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "it is not a") {
-						t.Errorf("%s: %v", what, err)
+						t.Errorf("%s: %v", title, err)
 					}
 				}
 				if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {

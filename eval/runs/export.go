@@ -220,24 +220,24 @@ type property struct {
 
 // propertiesOf returns the pass rates of a summary as properties.
 func propertiesOf(s *Summary) (p properties) {
-	for _, of := range []struct {
+	for _, field := range []struct {
 		name string
 		rate *Rate
 	}{{"pass_rate", s.PassRate}, {"pass_rate_all", s.PassRateAll}} {
-		if of.rate != nil {
-			p.All = append(p.All, property{of.name, decimal(of.rate.Value)})
+		if field.rate != nil {
+			p.All = append(p.All, property{field.name, decimal(field.rate.Value)})
 		}
 	}
 	return p
 }
 
 // testcaseOf returns the test case of an attempt. If it has not passed, the output of its last step is included.
-func testcaseOf(of string, r *task.SampleResult) testcase {
+func testcaseOf(suite string, r *task.SampleResult) testcase {
 	seconds := 0.0
 	for _, p := range r.Phases {
 		seconds += p
 	}
-	c := testcase{Class: of, Name: fmt.Sprintf("%s [%d]", r.Sample, r.Epoch), Time: decimal(seconds)}
+	c := testcase{Class: suite, Name: fmt.Sprintf("%s [%d]", r.Sample, r.Epoch), Time: decimal(seconds)}
 	switch {
 	case r.Error != nil:
 		first, _, _ := strings.Cut(r.Error.Text, "\n")

@@ -65,7 +65,7 @@ func Read(dir string) (*Folder, error) {
 	}
 	data, err := hostpath.ReadFile(f.path(aboutFile), maxAbout)
 	if err != nil {
-		e := failed("read run", dir, err)
+		e := pathError("read run", dir, err)
 		e.Hint = "name a folder that a run was written to"
 		return nil, e
 	}
@@ -93,7 +93,7 @@ func (f *Folder) About() About { return f.about }
 func (f *Folder) Task() ([]byte, error) {
 	data, err := hostpath.ReadFile(f.path(taskFile), maxTask)
 	if err != nil {
-		return nil, failed("read run", f.dir, err)
+		return nil, pathError("read run", f.dir, err)
 	}
 	return data, nil
 }
@@ -132,7 +132,7 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
 		file, err := archive.OpenRegular(f.path(resultsFile))
 		if err != nil {
-			yield(line{}, failed(op, f.dir, err))
+			yield(line{}, pathError(op, f.dir, err))
 			return
 		}
 		defer file.Close()
@@ -145,7 +145,7 @@ func (f *Folder) lines(within int64) iter.Seq2[line, error] {
 				return
 			}
 			if err != nil {
-				yield(line{}, failed(op, f.path(resultsFile), err))
+				yield(line{}, pathError(op, f.path(resultsFile), err))
 				return
 			}
 			if unwritten {
@@ -191,11 +191,11 @@ func parse(raw []byte) (line, error) {
 	if err := json.Unmarshal(raw, &l.result); err != nil {
 		return l, err
 	}
-	return l, check(&l.result)
+	return l, checkRecorded(&l.result)
 }
 
-// failed returns an error for a failed operation on path.
-func failed(op, path string, err error) *fumehood.Error {
+// pathError returns an error for a failed operation on path.
+func pathError(op, path string, err error) *fumehood.Error {
 	class := fumehood.ErrInfrastructure
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrPermission) {
 		class = fumehood.ErrConfig
@@ -208,8 +208,8 @@ func wrong(op, path string, err error) *fumehood.Error {
 	return &fumehood.Error{Op: op, Path: path, Class: fumehood.ErrConfig, Err: err}
 }
 
-// write writes a small file atomically.
-func write(path string, data []byte) error {
+// writeFile writes a small file atomically.
+func writeFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err

@@ -48,21 +48,21 @@ func List(dir string) ([]Entry, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, failed("list runs", dir, err)
+		return nil, pathError("list runs", dir, err)
 	}
 	var all []Entry
 	var bad []error
 	for _, n := range names {
-		of := filepath.Join(dir, n.Name())
-		if _, err := os.Stat(filepath.Join(of, aboutFile)); err != nil {
+		path := filepath.Join(dir, n.Name())
+		if _, err := os.Stat(filepath.Join(path, aboutFile)); err != nil {
 			continue
 		}
-		f, err := Read(of)
+		f, err := Read(path)
 		if err != nil {
 			bad = append(bad, err)
 			continue
 		}
-		s, finished := f.written()
+		s, finished := f.finalSummary()
 		if s == nil {
 			now, err := f.Summary()
 			if err != nil {
@@ -98,9 +98,9 @@ func (f *Folder) live() bool {
 	return err == nil && owner.Judge(self, id) != owner.Dead
 }
 
-// written returns the summary that the run has ended with, and whether there is one. It is nil if it cannot be read or
+// finalSummary returns the summary that the run has ended with, and whether there is one. It is nil if it cannot be read or
 // contradicts itself: it is then made from the results, which takes longer.
-func (f *Folder) written() (s *Summary, exists bool) {
+func (f *Folder) finalSummary() (s *Summary, exists bool) {
 	text, err := hostpath.ReadFile(f.path(summaryFile), maxLine)
 	if err != nil {
 		return nil, !errors.Is(err, fs.ErrNotExist)
@@ -143,7 +143,7 @@ func Below(dir string) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, failed("look for runs", dir, err)
+		return nil, pathError("look for runs", dir, err)
 	}
 	return found, nil
 }

@@ -47,11 +47,11 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	}
 	about.Created = about.Created.UTC().Round(0)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, failed(op, dir, err)
+		return nil, pathError(op, dir, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, failed(op, dir, err)
+		return nil, pathError(op, dir, err)
 	}
 	if len(entries) > 0 {
 		return nil, &fumehood.Error{
@@ -65,14 +65,14 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	}
 	for name, data := range map[string][]byte{taskFile: resolved, resultsFile: nil} {
 		if err == nil {
-			err = write(filepath.Join(dir, name), data)
+			err = writeFile(filepath.Join(dir, name), data)
 		}
 	}
 	if err == nil {
-		err = write(filepath.Join(dir, aboutFile), append(text, '\n')) // last, because it marks the folder as a run
+		err = writeFile(filepath.Join(dir, aboutFile), append(text, '\n')) // last, because it marks the folder as a run
 	}
 	if err != nil {
-		return nil, failed(op, dir, err)
+		return nil, pathError(op, dir, err)
 	}
 	return Open(dir)
 }
@@ -88,7 +88,7 @@ func Open(dir string) (_ *Run, err error) {
 	r := &Run{Folder: f, lock: flock.New(f.path(lockFile))}
 	locked, err := r.lock.TryLock()
 	if err != nil {
-		return nil, failed(op, dir, err)
+		return nil, pathError(op, dir, err)
 	}
 	if !locked {
 		return nil, &fumehood.Error{
@@ -106,10 +106,10 @@ func Open(dir string) (_ *Run, err error) {
 		err = os.WriteFile(f.path(ownerFile), []byte(self.String()), 0o600)
 	}
 	if err != nil {
-		return nil, failed(op, dir, err)
+		return nil, pathError(op, dir, err)
 	}
 	if err := os.Remove(f.path(summaryFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, failed(op, dir, err)
+		return nil, pathError(op, dir, err)
 	}
 	if _, err := r.rewrite(canceled); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (r *Run) Drop(match func(*task.SampleResult) bool) (dropped int, err error)
 	err = r.results.Close() // Windows replaces no open file
 	r.results = nil
 	if err != nil {
-		err = failed(op, r.dir, err)
+		err = pathError(op, r.dir, err)
 	} else {
 		dropped, err = r.rewrite(match)
 	}
@@ -148,7 +148,7 @@ func (r *Run) rewrite(drop func(*task.SampleResult) bool) (dropped int, err erro
 	}
 	results, err := os.OpenFile(r.path(resultsFile), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return 0, failed("open run", r.dir, err)
+		return 0, pathError("open run", r.dir, err)
 	}
 	r.results = results
 	return dropped, nil
@@ -159,7 +159,7 @@ func (r *Run) repair(drop func(*task.SampleResult) bool) (dropped int, err error
 	const op = "repair results"
 	kept, err := os.CreateTemp(r.dir, ".new-*")
 	if err != nil {
-		return 0, failed(op, r.dir, err)
+		return 0, pathError(op, r.dir, err)
 	}
 	defer os.Remove(kept.Name()) // if it was not renamed
 	defer kept.Close()
@@ -176,7 +176,7 @@ func (r *Run) repair(drop func(*task.SampleResult) bool) (dropped int, err error
 		done[l.result.Key()] = true
 		n, err := kept.Write(l.raw)
 		if err != nil {
-			return 0, failed(op, r.dir, err)
+			return 0, pathError(op, r.dir, err)
 		}
 		size += int64(n)
 	}
@@ -189,7 +189,7 @@ func (r *Run) repair(drop func(*task.SampleResult) bool) (dropped int, err error
 		err = replace(kept.Name(), r.path(resultsFile))
 	}
 	if err != nil {
-		return 0, failed(op, r.dir, err)
+		return 0, pathError(op, r.dir, err)
 	}
 	r.done, r.size = done, size
 	return dropped, nil
@@ -210,7 +210,7 @@ func (r *Run) Done() func(task.Key) bool {
 func (r *Run) Append(res task.SampleResult) error {
 	op := fmt.Sprintf("record sample %q, epoch %d", res.Sample, res.Epoch)
 	text, err := json.Marshal(res)
-	if err = cmp.Or(err, check(&res)); err != nil {
+	if err = cmp.Or(err, checkRecorded(&res)); err != nil {
 		return wrong(op, r.dir, err)
 	}
 	if len(text) >= maxLine {
@@ -239,7 +239,7 @@ func (r *Run) Append(res task.SampleResult) error {
 		if trouble := r.results.Truncate(r.size); trouble != nil {
 			r.broken = fmt.Errorf("a line could not be written: %w; nor removed: %w", err, trouble)
 		}
-		return failed(op, r.dir, err)
+		return pathError(op, r.dir, err)
 	}
 	r.size += int64(len(text))
 	r.done[res.Key()] = true
@@ -250,7 +250,7 @@ func (r *Run) Append(res task.SampleResult) error {
 func (r *Run) Journal(sandbox string) (io.WriteCloser, error) {
 	f, err := os.OpenFile(filepath.Join(r.path(journalsName), sandbox+".jsonl"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, failed("open the journal of "+sandbox, r.dir, err)
+		return nil, pathError("open the journal of "+sandbox, r.dir, err)
 	}
 	return f, nil
 }
@@ -263,10 +263,10 @@ func (r *Run) Finish() (Summary, error) {
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		err = write(r.path(summaryFile), append(text, '\n'))
+		err = writeFile(r.path(summaryFile), append(text, '\n'))
 	}
 	if err != nil {
-		return s, failed("write the summary", r.dir, err)
+		return s, pathError("write the summary", r.dir, err)
 	}
 	return s, nil
 }
@@ -275,7 +275,7 @@ func (r *Run) Finish() (Summary, error) {
 func (r *Run) Discard() error {
 	err := r.Close()
 	if trouble := os.RemoveAll(r.dir); trouble != nil {
-		err = errors.Join(err, failed("discard run", r.dir, trouble))
+		err = errors.Join(err, pathError("discard run", r.dir, trouble))
 	}
 	return err
 }
@@ -296,7 +296,7 @@ func (r *Run) Close() error {
 		}
 	}
 	if err = errors.Join(err, r.lock.Close()); err != nil {
-		return failed("close run", r.dir, err)
+		return pathError("close run", r.dir, err)
 	}
 	return nil
 }

@@ -348,8 +348,8 @@ func TestOpen_locked(t *testing.T) {
 
 func TestOpen_notARun(t *testing.T) {
 	dir := t.TempDir()
-	for _, of := range []string{dir, filepath.Join(dir, "none")} {
-		if _, err := Open(of); !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
+	for _, path := range []string{dir, filepath.Join(dir, "none")} {
+		if _, err := Open(path); !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -93,7 +93,7 @@ func (f *Folder) summary(within int64) (Summary, error) {
 		}
 		t.add(&l.result)
 	}
-	return t.end(), nil
+	return t.summarize(), nil
 }
 
 // maxDuration bounds the duration of a run in seconds: its files may be from another person.
@@ -141,7 +141,7 @@ func (t *tally) add(r *task.SampleResult) {
 	}
 }
 
-func (t *tally) end() Summary {
+func (t *tally) summarize() Summary {
 	if scored := t.Passed + t.Failed; scored > 0 {
 		r, m := rate(t.Passed, scored), t.scores.Value()
 		t.PassRate, t.Mean = &r, &m

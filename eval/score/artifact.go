@@ -139,8 +139,8 @@ type brokenOff struct{ error }
 
 func (b *brokenOff) Unwrap() error { return b.error }
 
-// broken returns err as a brokenOff, unless it has a class.
-func broken(err error) error {
+// asBrokenOff returns err as a brokenOff, unless it has a class.
+func asBrokenOff(err error) error {
 	if fumehood.ClassOf(err) != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func steadily(ctx context.Context, read func() error) error {
 		case !errors.As(err, &b):
 			return err
 		case ctx.Err() != nil:
-			return &fumehood.Error{Op: "read", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+			return &fumehood.Error{Op: "read", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 		case try == tries:
 			return &unfit{"it keeps changing while it is read"}
 		}
@@ -291,7 +291,7 @@ func eachEntry(r io.Reader, left *room, f func(sub string, head *tar.Header, con
 			return nil
 		}
 		if err != nil {
-			return broken(err)
+			return asBrokenOff(err)
 		}
 		full := path.Clean(head.Name)
 		if base == "" {
@@ -316,7 +316,7 @@ type breaking struct{ io.Reader }
 func (b breaking) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = broken(err)
+		err = asBrokenOff(err)
 	}
 	return n, err
 }
@@ -343,25 +343,25 @@ const longest = 2048
 
 // admit returns an unfit for an entry that must not be copied.
 func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) error {
-	what := "it"
+	object := "it"
 	if sub != "." {
-		what = "its " + quote(sub)
+		object = "its " + quote(sub)
 	}
 	switch head.Typeflag {
 	case tar.TypeReg, tar.TypeDir:
 	case tar.TypeSymlink, tar.TypeLink:
-		return &unfit{what + " is a link"}
+		return &unfit{object + " is a link"}
 	default:
-		return &unfit{what + " is neither a plain file nor a folder"}
+		return &unfit{object + " is neither a plain file nor a folder"}
 	}
 	if len(sub) >= longest {
-		return &unfit{what + " has too long a name"}
+		return &unfit{object + " has too long a name"}
 	}
 	if _, twice := kinds[sub]; twice {
-		return &unfit{what + " is in its archive twice"}
+		return &unfit{object + " is in its archive twice"}
 	}
 	if sub != "." && kinds[path.Dir(sub)] != tar.TypeDir {
-		return &unfit{what + " is in its archive without the folder above it"}
+		return &unfit{object + " is in its archive without the folder above it"}
 	}
 	kinds[sub] = head.Typeflag
 	if left.files--; left.files < 0 {

@@ -480,8 +480,8 @@ func expectsFiles(t *testing.T, a *task.Attempt) {
 		t.Run(name, func(t *testing.T) {
 			scorer := score.Expectations(&score.Expect{Files: map[string]*score.File{c.path: c.file}}, nil)
 			got, err := scorer(t.Context(), a)
-			said := strings.Join(got.Reasons, "; ")
-			if err != nil || got.Passed() != (c.says == "") || !strings.Contains(said, c.says) {
+			output := strings.Join(got.Reasons, "; ")
+			if err != nil || got.Passed() != (c.says == "") || !strings.Contains(output, c.says) {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})

@@ -132,9 +132,9 @@ func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []strin
 	}
 	switch {
 	case r.Outcome != e.outcome():
-		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to have %s", ended(r), past(e.outcome())))
+		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to have %s", describeResult(r), past(e.outcome())))
 	case r.Outcome == fumehood.Exited && !slices.Contains(codes, r.ExitCode):
-		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to exit with %s", ended(r), anyOf(codes)))
+		reasons = append(reasons, fmt.Sprintf("it %s, and was expected to exit with %s", describeResult(r), anyOf(codes)))
 	}
 	for _, out := range []struct {
 		name   string
@@ -158,15 +158,15 @@ func (e *Expect) Check(ctx context.Context, r *fumehood.Result) (reasons []strin
 	return reasons, nil
 }
 
-// ended returns how a command ended, as a phrase after "it".
-func ended(r *fumehood.Result) string {
+// describeResult returns how a command ended, as a phrase after "it".
+func describeResult(r *fumehood.Result) string {
 	if r.Reason == "" || r.Outcome == fumehood.Lost {
-		return end(r)
+		return describeOutcome(r)
 	}
-	return end(r) + " (" + r.Reason + ")"
+	return describeOutcome(r) + " (" + r.Reason + ")"
 }
 
-func end(r *fumehood.Result) string {
+func describeOutcome(r *fumehood.Result) string {
 	switch r.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)

@@ -114,9 +114,9 @@ func TestExpect_Check(t *testing.T) {
 				t.Fatal(err)
 			}
 			reasons, err := c.expect.Check(t.Context(), c.result)
-			said := strings.Join(reasons, "; ")
-			if err != nil || (said == "") != (c.says == "") || !strings.Contains(said, c.says) {
-				t.Errorf("got %q, %v", said, err)
+			output := strings.Join(reasons, "; ")
+			if err != nil || (output == "") != (c.says == "") || !strings.Contains(output, c.says) {
+				t.Errorf("got %q, %v", output, err)
 			}
 		})
 	}

@@ -14,18 +14,18 @@ import (
 	"github.com/fumehood/fumehood/eval/task"
 )
 
-// Expectations returns a scorer that checks the steps of attempts. Of has the expectations of steps by name. Last
+// Expectations returns a scorer that checks the steps of attempts. ByStep has the expectations of steps by name. Last
 // applies to the last step, if it has no other problem. Nil expects nothing. Files are checked at the end of the
 // attempt. The score is 1 if everything is as expected, else 0 with the differences as reasons. An attempt
 // without steps, or with a step whose end is unknown, has no score but an error.
-func Expectations(last *Expect, of map[string]*Expect) task.Scorer {
+func Expectations(last *Expect, byStep map[string]*Expect) task.Scorer {
 	return func(ctx context.Context, a *task.Attempt) (task.Score, error) {
 		if len(a.Steps) == 0 {
 			return task.Score{}, &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: errors.New("the attempt has no steps")}
 		}
 		var all []string
 		for i, step := range a.Steps {
-			reasons, err := of[step.Name].of(ctx, a.Sandbox, step.Result)
+			reasons, err := byStep[step.Name].of(ctx, a.Sandbox, step.Result)
 			if err == nil && len(reasons) == 0 && i == len(a.Steps)-1 {
 				reasons, err = last.of(ctx, a.Sandbox, step.Result)
 			}

@@ -69,11 +69,11 @@ func (g *Grader) gradeEmpty(ctx context.Context, a *task.Attempt, kinds int) (ho
 				return fmt.Errorf("copy an empty artifact %s: %w", quote(artifact.Path), err)
 			}
 		}
-		step, err := g.run(ctx, sb)
+		step, err := g.runGrader(ctx, sb)
 		if err != nil {
 			return err
 		}
-		_, err = g.read(step.Result)
+		_, err = g.scoreOf(step.Result)
 		return err
 	})
 	if f, ok := errors.AsType[*failure](err); ok {

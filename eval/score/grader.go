@@ -150,16 +150,16 @@ func (g *Grader) grade(ctx context.Context, a *task.Attempt, sb fumehood.Sandbox
 			return task.Score{Reasons: []string{fmt.Sprintf("the artifact %s is rejected: %v", quote(artifact.Path), err)}}, nil
 		}
 	}
-	step, err := g.run(ctx, sb)
+	step, err := g.runGrader(ctx, sb)
 	if err != nil {
 		return task.Score{}, err
 	}
 	a.Grader = step
-	return g.read(step.Result)
+	return g.scoreOf(step.Result)
 }
 
-// run runs the command. An error that it did not start is a failure.
-func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (*task.Step, error) {
+// runGrader runs the command. An error that it did not start is a failure.
+func (g *Grader) runGrader(ctx context.Context, sb fumehood.Sandbox) (*task.Step, error) {
 	cmd := g.Cmd
 	cmd.ViaEngine, cmd.Grace, cmd.StdoutCap, cmd.StderrCap = true, fumehood.NoGrace, maxPrinted+1, maxPrinted
 	if cmd.Timeout == 0 {
@@ -175,8 +175,8 @@ func (g *Grader) run(ctx context.Context, sb fumehood.Sandbox) (*task.Step, erro
 	return &task.Step{Name: "grader", Cmd: cmd, Result: r}, nil
 }
 
-// read returns the score for how the command ended.
-func (g *Grader) read(r *fumehood.Result) (task.Score, error) {
+// scoreOf returns the score for how the command ended.
+func (g *Grader) scoreOf(r *fumehood.Result) (task.Score, error) {
 	fail := func(class error, format string, a ...any) error {
 		why := fmt.Errorf("the grader's command "+format, a...)
 		for _, out := range []struct{ name, text string }{{"error", r.Stderr.Text()}, {"output", r.Stdout.Text()}} {
@@ -188,20 +188,20 @@ func (g *Grader) read(r *fumehood.Result) (task.Score, error) {
 	}
 	switch {
 	case r.Outcome == fumehood.Lost && r.CausedInside:
-		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
+		return task.Score{Reasons: []string{"the grader's command " + describeResult(r)}}, nil
 	case r.Outcome == fumehood.Lost:
 		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Reason, "how it ended is not known"))
 	case g.ByExitCode && r.Success():
 		return task.Score{Value: 1}, nil
 	case g.ByExitCode:
-		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
+		return task.Score{Reasons: []string{"the grader's command " + describeResult(r)}}, nil
 	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.CPUTimeExceeded || r.Outcome == fumehood.OutOfMemory:
 		// Code of the attempt that it runs may have caused this on purpose.
-		return task.Score{Reasons: []string{"the grader's command " + ended(r)}}, nil
+		return task.Score{Reasons: []string{"the grader's command " + describeResult(r)}}, nil
 	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // also possibly on purpose
-		return task.Score{Reasons: []string{"the grader's command " + ended(r) + ", and its sandbox had reached its limit of processes or memory"}}, nil
+		return task.Score{Reasons: []string{"the grader's command " + describeResult(r) + ", and its sandbox had reached its limit of processes or memory"}}, nil
 	case !r.Success():
-		return task.Score{}, &failure{ended(r), fail(fumehood.ErrConfig, "%s, and not with 0", ended(r))}
+		return task.Score{}, &failure{describeResult(r), fail(fumehood.ErrConfig, "%s, and not with 0", describeResult(r))}
 	}
 	s, err := Parse(r.Stdout.Bytes)
 	if r.Stdout.Truncated() {

@@ -46,7 +46,7 @@ func (t *Text) check(ctx context.Context, got []byte) (reasons []string, err err
 	if t.Exact != nil && string(got) != *t.Exact {
 		miss("is %s, and was expected to be %s", quote(got), quote(*t.Exact))
 	}
-	if t.Trimmed != nil && trimmed(string(got)) != trimmed(*t.Trimmed) {
+	if t.Trimmed != nil && trimText(string(got)) != trimText(*t.Trimmed) {
 		miss("is %s, and was expected to be %s but for white space at the ends of lines", quote(got), quote(*t.Trimmed))
 	}
 	for _, part := range t.Contains {
@@ -58,7 +58,7 @@ func (t *Text) check(ctx context.Context, got []byte) (reasons []string, err err
 		re, err := regexp.Compile(t.Regexp)
 		found := err == nil && re.MatchReader(&runes{ctx: ctx, Reader: bytes.NewReader(got)})
 		if ctx.Err() != nil {
-			return nil, &fumehood.Error{Op: "match a regular expression", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+			return nil, &fumehood.Error{Op: "match a regular expression", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 		}
 		if !found {
 			miss("is %s, which %s does not match", quote(got), quote(t.Regexp))
@@ -91,8 +91,8 @@ func (r *runes) ReadRune() (rune, int, error) {
 	return r.Reader.ReadRune()
 }
 
-// trimmed returns a text without white space at its beginning, its end and the ends of its lines.
-func trimmed(text string) string {
+// trimText returns a text without white space at its beginning, its end and the ends of its lines.
+func trimText(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " \t\r\v\f")

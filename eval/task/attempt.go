@@ -32,38 +32,38 @@ func (t *Task) Start(ctx context.Context, sample string, epoch int) (_ fumehood.
 	}
 	ctx, over, err := t.begin(ctx)
 	if err != nil {
-		return nil, failed(ctx, op, err)
+		return nil, opError(ctx, op, err)
 	}
 	defer over()
-	what, err := t.spec(s, epoch)
+	spec, err := t.spec(s, epoch)
 	if err != nil {
-		return nil, failed(ctx, op, err)
+		return nil, opError(ctx, op, err)
 	}
-	sb, err := t.launch(ctx, op, what)
+	sb, err := t.launch(ctx, op, spec)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.setUpSandbox(ctx, sb, s); err != nil {
-		return nil, failed(ctx, op, err, t.End(ctx, sb))
+		return nil, opError(ctx, op, err, t.End(ctx, sb))
 	}
 	return sb, nil
 }
 
 // launch starts a sandbox and registers it.
-func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
-	what.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
-	what.Logger = cmp.Or(what.Logger, t.opts.Logger)
-	a := &attempt{keep: what.Keep}
+func (t *Task) launch(ctx context.Context, op string, spec fumehood.Spec) (fumehood.Sandbox, error) {
+	spec.Name = "fumehood-" + slug(t.opts.Name) + "-" + strings.ToLower(rand.Text()[:12])
+	spec.Logger = cmp.Or(spec.Logger, t.opts.Logger)
+	a := &attempt{keep: spec.Keep}
 	if t.opts.Journal != nil {
-		w, err := t.opts.Journal(what.Name)
+		w, err := t.opts.Journal(spec.Name)
 		if err != nil {
-			return nil, failed(ctx, op, fmt.Errorf("open the journal: %w", err))
+			return nil, opError(ctx, op, fmt.Errorf("open the journal: %w", err))
 		}
-		a.journal, what.Journal = w, journal.New(w, t.log).Logger
+		a.journal, spec.Journal = w, journal.New(w, t.log).Logger
 	}
-	sb, err := t.opts.Provider.Start(ctx, what)
+	sb, err := t.opts.Provider.Start(ctx, spec)
 	if err != nil {
-		return nil, failed(ctx, op, provider.Redact(err, &what), a.closeJournal()) // results store the error
+		return nil, opError(ctx, op, provider.Redact(err, &spec), a.closeJournal()) // results store the error
 	}
 	t.mu.Lock()
 	t.live[sb] = a
@@ -72,9 +72,9 @@ func (t *Task) launch(ctx context.Context, op string, what fumehood.Spec) (fumeh
 }
 
 // assign assigns a sandbox that was started ahead to an attempt. It removes the sandbox if that fails.
-func (t *Task) assign(ctx context.Context, sb fumehood.Sandbox, of Key) (fumehood.Sandbox, error) {
-	if err := sb.Assign(t.labels(sb.Info().Labels, of)); err != nil {
-		return nil, failed(ctx, "assign a sandbox", err, t.End(ctx, sb))
+func (t *Task) assign(ctx context.Context, sb fumehood.Sandbox, key Key) (fumehood.Sandbox, error) {
+	if err := sb.Assign(t.labels(sb.Info().Labels, key)); err != nil {
+		return nil, opError(ctx, "assign a sandbox", err, t.End(ctx, sb))
 	}
 	return sb, nil
 }
@@ -162,10 +162,10 @@ func (t *Task) End(ctx context.Context, sb fumehood.Sandbox) error {
 	if a == nil {
 		return nil
 	}
-	return t.end(ctx, sb, a)
+	return t.endAttempt(ctx, sb, a)
 }
 
-func (t *Task) end(ctx context.Context, sb fumehood.Sandbox, a *attempt) error {
+func (t *Task) endAttempt(ctx context.Context, sb fumehood.Sandbox, a *attempt) error {
 	ctx = context.WithoutCancel(ctx)
 	a.ending.Lock()
 	defer a.ending.Unlock()
@@ -235,7 +235,7 @@ func (t *Task) Close(ctx context.Context) error {
 	ended := make(chan error, len(live))
 	for sb, a := range live {
 		removing.Go(func() error {
-			ended <- t.end(ctx, sb, a)
+			ended <- t.endAttempt(ctx, sb, a)
 			return nil
 		})
 	}
@@ -244,7 +244,7 @@ func (t *Task) Close(ctx context.Context) error {
 		errs = append(errs, <-ended)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return failed(ctx, "close task "+t.opts.Name, err)
+		return opError(ctx, "close task "+t.opts.Name, err)
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 // Sample.Others is not empty. The spec must not set Name, Keep or labels of the task. The sandbox is removed even
 // if the task keeps its sandboxes; a failed removal is reported by Options.Removed. An error of f is returned
 // unchanged.
-func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context.Context, fumehood.Sandbox) error) error {
+func (a *Attempt) Beside(ctx context.Context, spec fumehood.Spec, f func(context.Context, fumehood.Sandbox) error) error {
 	op := fmt.Sprintf("start a second sandbox for sample %q, epoch %d", a.Sample.ID, a.Epoch)
-	if err := a.checkBeside(what); err != nil {
+	if err := a.checkBeside(spec); err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	defer a.beside.Store(false)
@@ -28,16 +28,16 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 	err := r.room.Acquire(ctx, 1)
 	a.limit.resume()
 	if err != nil {
-		return failed(ctx, op, fumehood.Ended(ctx))
+		return opError(ctx, op, fumehood.Cause(ctx))
 	}
 	defer r.room.Release(1)
-	if i := slices.IndexFunc(a.Sample.Others, func(other fumehood.Spec) bool { return reflect.DeepEqual(other, what) }); i >= 0 {
+	if i := slices.IndexFunc(a.Sample.Others, func(other fumehood.Spec) bool { return reflect.DeepEqual(other, spec) }); i >= 0 {
 		if images := r.task.images(sandboxOf{a.Sample.ID, i}); images != nil {
-			what.Images = images
+			spec.Images = images
 		}
 	}
-	what.Labels = r.task.labels(what.Labels, KeyOf(a.Sandbox.Info()))
-	sb, err := r.launch(ctx, op, what)
+	spec.Labels = r.task.labels(spec.Labels, KeyOf(a.Sandbox.Info()))
+	sb, err := r.launch(ctx, op, spec)
 	if errors.Is(err, fumehood.ErrBroken) { // nothing of the attempt ran in it yet
 		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New(err.Error())}
 	}
@@ -49,13 +49,13 @@ func (a *Attempt) Beside(ctx context.Context, what fumehood.Spec, f func(context
 }
 
 // checkBeside rejects invalid calls of Beside. Otherwise it marks the attempt as having a second sandbox.
-func (a *Attempt) checkBeside(what fumehood.Spec) error {
+func (a *Attempt) checkBeside(spec fumehood.Spec) error {
 	switch {
 	case a.run == nil:
 		return errors.New("the attempt was not created by Run")
 	case len(a.Sample.Others) == 0:
 		return errors.New("the sample has no Others: it must list the specs of second sandboxes")
-	case !unset(what):
+	case !unset(spec):
 		return errNotUnset
 	case !a.beside.CompareAndSwap(false, true):
 		return errors.New("the attempt already has a second sandbox")

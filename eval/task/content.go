@@ -89,14 +89,14 @@ func openFile(path string) (io.ReadCloser, int64, error) {
 
 // decodeDataURL returns the data of a data URL. Its errors do not quote the URL.
 func decodeDataURL(s string) (string, error) {
-	const of = "the data URL"
+	const subject = "the data URL"
 	meta, data, ok := strings.Cut(s, ",")
 	if !ok || len(meta) < len(dataPrefix) || !strings.EqualFold(meta[:len(dataPrefix)], dataPrefix) {
-		return "", fmt.Errorf(`%s is not of the form data:[TYPE][;base64],DATA`, of)
+		return "", fmt.Errorf(`%s is not of the form data:[TYPE][;base64],DATA`, subject)
 	}
 	data, err := url.PathUnescape(data)
 	if err != nil {
-		return "", fmt.Errorf("%s has a %% without two hexadecimal digits", of)
+		return "", fmt.Errorf("%s has a %% without two hexadecimal digits", subject)
 	}
 	const encoded = ";base64"
 	if len(meta) < len(encoded) || !strings.EqualFold(meta[len(meta)-len(encoded):], encoded) {
@@ -104,7 +104,7 @@ func decodeDataURL(s string) (string, error) {
 	}
 	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(data, "="))
 	if err != nil {
-		return "", fmt.Errorf("%s is not base64: %w", of, err)
+		return "", fmt.Errorf("%s is not base64: %w", subject, err)
 	}
 	return string(b), nil
 }

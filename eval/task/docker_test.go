@@ -104,7 +104,7 @@ func TestDocker_sandboxes(t *testing.T) {
 	if len(started) != 2*len(opts.Samples) {
 		t.Fatalf("got %d sandboxes", len(started))
 	}
-	for of, sb := range started {
+	for key, sb := range started {
 		info := sb.Info()
 		if info.Labels[task.LabelTask] != name || !strings.HasPrefix(info.Name, "fumehood-"+name+"-") || info.ConfigFile != file ||
 			!slices.Equal(info.EnvNames, []string{"SAMPLE_METADATA_KIND"}) || len(info.Services) != 2 || info.Services[0].Name != "default" {
@@ -118,21 +118,21 @@ func TestDocker_sandboxes(t *testing.T) {
 			svc        fumehood.Service
 			path, want string
 		}{
-			{sb, "/work/in/text", "text of " + of.Sample},
+			{sb, "/work/in/text", "text of " + key.Sample},
 			{sb, "/etc/host.txt", "of the host"},
 			{web, "/data", "\x00\xff"},
-			{web, "/srv/text", "web's " + of.Sample},
+			{web, "/srv/text", "web's " + key.Sample},
 		} {
 			if got, err := f.svc.ReadFile(t.Context(), f.path, fumehood.ReadOptions{}); err != nil || string(got) != f.want {
-				t.Errorf("%+v: %s: %q, %v", of, f.path, got, err)
+				t.Errorf("%+v: %s: %q, %v", key, f.path, got, err)
 			}
 		}
-		if got, err := sb.ReadFile(t.Context(), "set-up", fumehood.ReadOptions{}); err != nil || !strings.HasPrefix(string(got), "text of "+of.Sample) || strings.Count(string(got), "\n") != 1 {
-			t.Errorf("%+v: the setup created %q, %v", of, got, err)
+		if got, err := sb.ReadFile(t.Context(), "set-up", fumehood.ReadOptions{}); err != nil || !strings.HasPrefix(string(got), "text of "+key.Sample) || strings.Count(string(got), "\n") != 1 {
+			t.Errorf("%+v: the setup created %q, %v", key, got, err)
 		}
 		res, err := web.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo $KIND"}})
-		if err != nil || res.Stdout.Text() != "kind of "+of.Sample+"\n" {
-			t.Errorf("%+v: %v, %v", of, res, err)
+		if err != nil || res.Stdout.Text() != "kind of "+key.Sample+"\n" {
+			t.Errorf("%+v: %v, %v", key, res, err)
 		}
 	}
 	containers := 0

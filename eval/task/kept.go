@@ -72,8 +72,8 @@ func WriteKept(w io.Writer, all []Kept) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SAMPLE\tEPOCH\tCONTAINER\tENTER\tREMOVE")
 	for _, k := range all {
-		of := KeyOf(k.Sandbox)
-		sample, epoch, remove := printable(of.Sample), strconv.Itoa(of.Epoch), spec.QuoteAll(k.Remove)
+		key := KeyOf(k.Sandbox)
+		sample, epoch, remove := printable(key.Sample), strconv.Itoa(key.Epoch), spec.QuoteAll(k.Remove)
 		for _, s := range k.Services {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", sample, epoch, cmp.Or(s.Container, "-"), cmp.Or(spec.QuoteAll(s.Enter), "-"), remove)
 			sample, epoch, remove = "", "", ""

@@ -58,7 +58,7 @@ type warm struct {
 }
 
 // launcher starts a sandbox, after waiting for a free slot.
-type launcher func(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error)
+type launcher func(ctx context.Context, op string, spec fumehood.Spec) (fumehood.Sandbox, error)
 
 func newPool(t *Task, ahead int, launch launcher, upcoming func(int) []*bucket) *pool {
 	return &pool{
@@ -69,17 +69,17 @@ func newPool(t *Task, ahead int, launch launcher, upcoming func(int) []*bucket) 
 
 // bucketOf returns the bucket for the sandboxes of a spec, or nil if they cannot be started ahead. Specs that
 // differ only in the sample share a bucket.
-func (p *pool) bucketOf(what fumehood.Spec) *bucket {
-	if p.ahead == 0 || slices.ContainsFunc(what.Ports, func(port fumehood.Port) bool { return port.Host != 0 }) {
+func (p *pool) bucketOf(spec fumehood.Spec) *bucket {
+	if p.ahead == 0 || slices.ContainsFunc(spec.Ports, func(port fumehood.Port) bool { return port.Host != 0 }) {
 		return nil
 	}
-	what.Labels = maps.Clone(what.Labels)
-	delete(what.Labels, LabelSample)
-	delete(what.Labels, LabelEpoch)
-	key := environment(what)
+	spec.Labels = maps.Clone(spec.Labels)
+	delete(spec.Labels, LabelSample)
+	delete(spec.Labels, LabelEpoch)
+	key := environment(spec)
 	s := p.buckets[key]
 	if s == nil {
-		s = &bucket{spec: what}
+		s = &bucket{spec: spec}
 		p.buckets[key] = s
 	}
 	return s
@@ -87,17 +87,17 @@ func (p *pool) bucketOf(what fumehood.Spec) *bucket {
 
 // environment returns a string that is equal for equal specs. Go's syntax distinguishes all values and sorts the
 // keys of maps. Pointers in a spec are compared by address.
-func environment(what fumehood.Spec) string {
-	if what.Compose == nil {
-		return fmt.Sprintf("%#v", what)
+func environment(spec fumehood.Spec) string {
+	if spec.Compose == nil {
+		return fmt.Sprintf("%#v", spec)
 	}
-	project := *what.Compose
-	what.Compose = nil
-	return fmt.Sprintf("%#v %#v", what, project)
+	project := *spec.Compose
+	spec.Compose = nil
+	return fmt.Sprintf("%#v %#v", spec, project)
 }
 
-// run maintains the pool until ctx ends, and then removes the remaining sandboxes.
-func (p *pool) run(ctx context.Context) {
+// maintain maintains the pool until ctx ends, and then removes the remaining sandboxes.
+func (p *pool) maintain(ctx context.Context) {
 	defer close(p.ended)
 	aged := time.NewTimer(warmFor)
 	defer aged.Stop()
@@ -167,7 +167,7 @@ func (p *pool) tend(ctx context.Context) time.Duration {
 		}
 		if wanted[s] > 0 && !s.failing && s.spoilt < spoiltMost {
 			wanted[s]--
-			p.start(ctx, s)
+			p.startAhead(ctx, s)
 		}
 	}
 	return next
@@ -188,8 +188,8 @@ func (p *pool) lockWithUpcoming() []*bucket {
 	}
 }
 
-// start starts a sandbox in the background; p.mu is held.
-func (p *pool) start(ctx context.Context, s *bucket) {
+// startAhead starts a sandbox in the background; p.mu is held.
+func (p *pool) startAhead(ctx context.Context, s *bucket) {
 	s.starting++
 	p.owned++
 	p.work.Go(func() {

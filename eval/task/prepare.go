@@ -43,7 +43,7 @@ func (t *Task) prepare(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	groups, of, err := t.group(ctx, p)
+	groups, groupOf, err := t.group(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -56,14 +56,14 @@ func (t *Task) prepare(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		t.groups = of
+		t.groups = groupOf
 		t.log.Info("the images of all samples are ready", "task", t.opts.Name, "samples", len(t.opts.Samples), "kinds", len(groups), "took", time.Since(began).Round(time.Millisecond))
 	}
 	return err
 }
 
 // group groups the samples by the images that they need, in order of first occurrence.
-func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group, of map[sandboxOf]*group, err error) {
+func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group, groupOf map[sandboxOf]*group, err error) {
 	type sandbox struct {
 		sandboxOf
 		key  string
@@ -72,11 +72,11 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 	var all []sandbox
 	for i := range t.opts.Samples {
 		s := &t.opts.Samples[i]
-		what, err := t.spec(s, 1)
+		spec, err := t.spec(s, 1)
 		if err != nil {
 			return nil, nil, fmt.Errorf("sample %q: %w", s.ID, err)
 		}
-		all = append(all, sandbox{sandboxOf: sandboxOf{s.ID, own}, spec: what})
+		all = append(all, sandbox{sandboxOf: sandboxOf{s.ID, own}, spec: spec})
 		for i, other := range s.Others {
 			all = append(all, sandbox{sandboxOf: sandboxOf{s.ID, i}, spec: other})
 		}
@@ -97,7 +97,7 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 	if err != nil {
 		return nil, nil, err
 	}
-	of = map[sandboxOf]*group{}
+	groupOf = map[sandboxOf]*group{}
 	byKey := map[string]*group{}
 	for _, one := range all {
 		g := byKey[one.key]
@@ -106,12 +106,12 @@ func (t *Task) group(ctx context.Context, p provider.Preparer) (groups []*group,
 			byKey[one.key] = g
 			groups = append(groups, g)
 		}
-		of[one.sandboxOf] = g
+		groupOf[one.sandboxOf] = g
 		if !slices.Contains(g.samples[max(0, len(g.samples)-1):], one.sample) { // a sample may need the same images twice
 			g.samples = append(g.samples, one.sample)
 		}
 	}
-	return groups, of, nil
+	return groups, groupOf, nil
 }
 
 // sampleError is an error of a sample.
@@ -135,8 +135,8 @@ func joinWrong(errs []error) error {
 }
 
 // images returns the images of a sandbox, or nil if nothing is prepared.
-func (t *Task) images(of sandboxOf) map[string]string {
-	if g := t.groups[of]; g != nil {
+func (t *Task) images(key sandboxOf) map[string]string {
+	if g := t.groups[key]; g != nil {
 		return g.images
 	}
 	return nil

@@ -117,11 +117,11 @@ func KeyOf(sandbox fumehood.Info) Key {
 }
 
 // labels returns the labels of a sandbox of the task, including those of its spec.
-func (t *Task) labels(own map[string]string, of Key) map[string]string {
+func (t *Task) labels(own map[string]string, key Key) map[string]string {
 	labels := map[string]string{LabelTask: t.opts.Name}
 	maps.Copy(labels, own)
-	if of != (Key{}) {
-		labels[LabelSample], labels[LabelEpoch] = of.Sample, strconv.Itoa(of.Epoch)
+	if key != (Key{}) {
+		labels[LabelSample], labels[LabelEpoch] = key.Sample, strconv.Itoa(key.Epoch)
 	}
 	return labels
 }

@@ -140,7 +140,7 @@ func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
 		how.Progress = func(Progress) {}
 	}
 	if err := t.size(ctx, &how); err != nil {
-		return nil, failed(ctx, "run task "+opts.Name, err)
+		return nil, opError(ctx, "run task "+opts.Name, err)
 	}
 	room := how.MaxSandboxes - how.Ahead
 	r := &run{
@@ -148,7 +148,7 @@ func newRun(ctx context.Context, opts Options, how RunOptions) (*run, error) {
 	}
 	r.pool = newPool(t, how.Ahead, r.launch, r.upcoming)
 	if err := r.plan(); err != nil {
-		return nil, failed(ctx, "run task "+opts.Name, err)
+		return nil, opError(ctx, "run task "+opts.Name, err)
 	}
 	return r, nil
 }
@@ -175,11 +175,11 @@ func (r *run) plan() error {
 	samples := r.task.opts.Samples
 	buckets := make([]*bucket, len(samples))
 	for i := range samples {
-		what, err := r.task.spec(&samples[i], 1)
+		spec, err := r.task.spec(&samples[i], 1)
 		if err != nil {
 			return fmt.Errorf("sample %q: %w", samples[i].ID, err)
 		}
-		buckets[i] = r.pool.bucketOf(what)
+		buckets[i] = r.pool.bucketOf(spec)
 	}
 	for epoch := 1; epoch <= r.how.Epochs; epoch++ {
 		for i := range samples {
@@ -221,7 +221,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 		workers.Wait()
 		close(results)
 	}()
-	go r.pool.run(ctx)
+	go r.pool.maintain(ctx)
 	finish := sync.OnceValue(func() error {
 		cancel(errLeft)
 		for range results {
@@ -240,7 +240,7 @@ func (r *run) all(outer context.Context, yield func(SampleResult, error) bool) {
 	}
 	err := finish()
 	if outer.Err() != nil && (canceled || len(r.jobs) > 0) {
-		cause := fmt.Errorf("%w, with %d attempts not started", fumehood.Ended(outer), len(r.jobs))
+		cause := fmt.Errorf("%w, with %d attempts not started", fumehood.Cause(outer), len(r.jobs))
 		err = &fumehood.Error{Op: "run task " + r.task.opts.Name, Class: fumehood.ErrCanceled, Err: errors.Join(cause, err)}
 	}
 	if err != nil {
@@ -299,8 +299,8 @@ func (r *run) upcoming(n int) []*bucket {
 	return all
 }
 
-// told changes the progress and reports it.
-func (r *run) told(change func(*Progress)) {
+// updateProgress changes the progress and reports it.
+func (r *run) updateProgress(change func(*Progress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.progress)
@@ -309,7 +309,7 @@ func (r *run) told(change func(*Progress)) {
 
 // count counts a result in the progress.
 func (r *run) count(res *SampleResult) {
-	r.told(func(p *Progress) {
+	r.updateProgress(func(p *Progress) {
 		p.Running--
 		switch {
 		case res.Error != nil:

@@ -681,14 +681,14 @@ func (j *journals) journal(sandbox string) (io.WriteCloser, error) {
 }
 
 type page struct {
-	j  *journals
-	of string
+	j       *journals
+	sandbox string
 }
 
 func (p page) Write(line []byte) (int, error) {
 	p.j.mu.Lock()
 	defer p.j.mu.Unlock()
-	return p.j.lines[p.of].Write(line)
+	return p.j.lines[p.sandbox].Write(line)
 }
 
 func (p page) Close() error {

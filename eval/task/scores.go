@@ -20,13 +20,13 @@ func lastStepSucceeds(_ context.Context, a *Attempt) (Score, error) {
 	if step.Result.Success() {
 		return Score{Value: 1}, nil
 	}
-	return Score{Reasons: []string{"step " + stepName(last, step) + " " + ended(step.Result, step.Cmd.Timeout)}}, nil
+	return Score{Reasons: []string{"step " + stepName(last, step) + " " + describeEnd(step.Result, step.Cmd.Timeout)}}, nil
 }
 
 // check rejects an invalid score. In the reasons it escapes bytes that are not UTF-8.
 func (s *Score) check() error {
-	bad := func(what string, value float64) error {
-		return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s is %v, which is not from 0 to 1", what, value)}
+	bad := func(name string, value float64) error {
+		return &fumehood.Error{Op: "score", Class: fumehood.ErrConfig, Err: fmt.Errorf("%s is %v, which is not from 0 to 1", name, value)}
 	}
 	if !isScore(s.Value) {
 		return bad("the score", s.Value)

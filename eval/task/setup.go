@@ -29,7 +29,7 @@ type SetupError struct {
 func (e *SetupError) Error() string {
 	var b strings.Builder
 	b.WriteString("the setup script ")
-	b.WriteString(ended(e.Result, e.Limit))
+	b.WriteString(describeEnd(e.Result, e.Limit))
 	for _, out := range []struct {
 		name string
 		fumehood.Output
@@ -41,8 +41,8 @@ func (e *SetupError) Error() string {
 	return b.String()
 }
 
-// ended describes how a program with that time limit ended.
-func ended(r *fumehood.Result, limit time.Duration) string {
+// describeEnd describes how a program with that time limit ended.
+func describeEnd(r *fumehood.Result, limit time.Duration) string {
 	switch r.Outcome {
 	case fumehood.Exited:
 		return fmt.Sprintf("exited with code %d", r.ExitCode)
@@ -83,7 +83,7 @@ func (e *SetupError) class() error {
 // setUp runs a script in the default service.
 func setUp(ctx context.Context, sb fumehood.Sandbox, script Content, limit time.Duration) error {
 	const op = "set up"
-	text, err := read(script)
+	text, err := readScript(script)
 	if err != nil {
 		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
@@ -119,7 +119,7 @@ func setUp(ctx context.Context, sb fumehood.Sandbox, script Content, limit time.
 	return nil
 }
 
-func read(script Content) (string, error) {
+func readScript(script Content) (string, error) {
 	r, size, err := script.Open()
 	if err != nil {
 		return "", err

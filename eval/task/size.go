@@ -58,11 +58,11 @@ func (t *Task) others() int {
 func (t *Task) largest() fumehood.Limits {
 	most := fumehood.Limits{CPUs: 1}
 	for i := range t.opts.Samples {
-		what := &t.opts.Spec
+		spec := &t.opts.Spec
 		if own := t.opts.Samples[i].Spec; own != nil {
-			what = own
+			spec = own
 		}
-		for _, each := range append([]fumehood.Spec{*what}, t.opts.Samples[i].Others...) {
+		for _, each := range append([]fumehood.Spec{*spec}, t.opts.Samples[i].Others...) {
 			l := each.Limits.WithDefaults()
 			if l.Memory == fumehood.NoLimit {
 				l.Memory = fumehood.DefaultMemory

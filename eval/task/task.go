@@ -146,13 +146,13 @@ func Init(ctx context.Context, opts Options) (*Task, error) {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 	}
 	if err := t.prepare(ctx); err != nil {
-		return nil, failed(ctx, op, err)
+		return nil, opError(ctx, op, err)
 	}
 	return t, nil
 }
 
-// failed adds the operation and a class to err. It appends errors of the cleanup after err.
-func failed(ctx context.Context, op string, err error, trouble ...error) error {
+// opError adds the operation and a class to err. It appends errors of the cleanup after err.
+func opError(ctx context.Context, op string, err error, trouble ...error) error {
 	class := fumehood.ClassOf(err)
 	switch {
 	case class != nil:
@@ -208,9 +208,9 @@ func (t *Task) checkSample(s *Sample, bad func(error)) {
 	if t.samples[s.ID] != nil {
 		bad(errors.New("duplicate id"))
 	}
-	what, err := t.spec(s, 1)
+	spec, err := t.spec(s, 1)
 	if err == nil {
-		err = what.Validate()
+		err = spec.Validate()
 	}
 	bad(err)
 	for _, other := range s.Others {
@@ -233,40 +233,40 @@ func (t *Task) checkSample(s *Sample, bad func(error)) {
 
 // spec returns the spec of an attempt at a sample, without name and journal.
 func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
-	what := t.opts.Spec
+	sandboxSpec := t.opts.Spec
 	if s.Spec != nil {
-		what = *s.Spec
+		sandboxSpec = *s.Spec
 	}
-	if !unset(what) {
-		return what, errNotUnset
+	if !unset(sandboxSpec) {
+		return sandboxSpec, errNotUnset
 	}
 	if images := t.images(sandboxOf{s.ID, own}); images != nil {
-		what.Images = images
+		sandboxSpec.Images = images
 	}
-	what.Labels = t.labels(what.Labels, Key{s.ID, epoch})
-	what.Keep = t.opts.Keep
+	sandboxSpec.Labels = t.labels(sandboxSpec.Labels, Key{s.ID, epoch})
+	sandboxSpec.Keep = t.opts.Keep
 	env, err := spec.MetadataEnv(s.Metadata)
-	if err != nil || what.Compose == nil || len(env) == 0 {
-		return what, err
+	if err != nil || sandboxSpec.Compose == nil || len(env) == 0 {
+		return sandboxSpec, err
 	}
-	c := *what.Compose
+	c := *sandboxSpec.Compose
 	c.Env = maps.Clone(c.Env)
 	if c.Env == nil {
 		c.Env = map[string]string{}
 	}
 	maps.Copy(c.Env, env)
-	what.Compose = &c
-	return what, nil
+	sandboxSpec.Compose = &c
+	return sandboxSpec, nil
 }
 
 // unset reports whether a spec leaves unset what the task sets.
-func unset(what fumehood.Spec) bool {
+func unset(spec fumehood.Spec) bool {
 	for _, label := range []string{LabelTask, LabelSample, LabelEpoch} {
-		if _, is := what.Labels[label]; is {
+		if _, is := spec.Labels[label]; is {
 			return false
 		}
 	}
-	return what.Name == "" && !what.Keep
+	return spec.Name == "" && !spec.Keep
 }
 
 var errNotUnset = errors.New("its spec sets Name, Keep, or a label task, sample or epoch, which only the task may set")

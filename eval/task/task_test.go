@@ -311,8 +311,8 @@ func TestStart_fails(t *testing.T) {
 		"no path":        {fumehood.ErrNotDirectory, []string{"a/b"}},
 	} {
 		_, err := tk.Start(t.Context(), sample, 1)
-		var ours *fumehood.Error
-		if !errors.Is(err, c.class) || !errors.As(err, &ours) {
+		var typed *fumehood.Error
+		if !errors.Is(err, c.class) || !errors.As(err, &typed) {
 			t.Errorf("%s: %v", sample, err)
 			continue
 		}
@@ -425,13 +425,13 @@ func (p *stubborn) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 
 type unclosed struct {
 	fumehood.Sandbox
-	of *stubborn
+	sandbox *stubborn
 }
 
 func (u *unclosed) Service(string) provider.ServiceBackend { return nil }
 
 func (u *unclosed) Close(ctx context.Context) error {
-	if u.of.refuse {
+	if u.sandbox.refuse {
 		return errors.New("the daemon says no")
 	}
 	return u.Sandbox.Close(ctx)

@@ -40,7 +40,7 @@ func (r *run) attempt(ctx context.Context, j job) SampleResult {
 			res.Error.Class = Canceled // canceled before the retry
 			break
 		}
-		r.told(func(p *Progress) { p.Running--; p.Starting++ })
+		r.updateProgress(func(p *Progress) { p.Running--; p.Starting++ })
 		r.expect(j)
 	}
 	r.count(&res)
@@ -53,7 +53,7 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 	run := func() {
 		if !running {
 			running = true
-			r.told(func(p *Progress) { p.Starting--; p.Running++ })
+			r.updateProgress(func(p *Progress) { p.Starting--; p.Running++ })
 		}
 	}
 	defer run()
@@ -62,7 +62,7 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 		return
 	}
 	res.Tries++
-	end := timed(res, "acquire")
+	end := timePhase(res, "acquire")
 	sb, err := r.acquire(ctx, j)
 	end()
 	if err != nil {
@@ -72,10 +72,10 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 	res.Sandbox = sb.Info().Name
 	defer func() {
 		// Options.Removed reports errors, and the end of the run retries the removal.
-		defer timed(res, "remove")()
+		defer timePhase(res, "remove")()
 		_ = r.task.End(ctx, sb)
 	}()
-	end = timed(res, "setup")
+	end = timePhase(res, "setup")
 	err = r.task.setUpSandbox(ctx, sb, j.sample)
 	end()
 	if err != nil {
@@ -88,17 +88,17 @@ func (r *run) try(ctx context.Context, j job, res *SampleResult) {
 
 // acquire returns a sandbox that was started ahead, or starts one.
 func (r *run) acquire(ctx context.Context, j job) (fumehood.Sandbox, error) {
-	of := Key{j.sample.ID, j.epoch}
+	key := Key{j.sample.ID, j.epoch}
 	if j.bucket != nil {
 		if sb := r.pool.take(ctx, j.bucket); sb != nil {
-			return r.task.assign(ctx, sb, of)
+			return r.task.assign(ctx, sb, key)
 		}
 	}
-	what, err := r.task.spec(j.sample, j.epoch)
+	spec, err := r.task.spec(j.sample, j.epoch)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := r.launch(ctx, fmt.Sprintf("start sample %q, epoch %d", of.Sample, of.Epoch), what)
+	sb, err := r.launch(ctx, fmt.Sprintf("start sample %q, epoch %d", key.Sample, key.Epoch), spec)
 	if err == nil && j.bucket != nil {
 		r.pool.works(j.bucket)
 	}
@@ -106,14 +106,14 @@ func (r *run) acquire(ctx context.Context, j job) (fumehood.Sandbox, error) {
 }
 
 // launch starts a sandbox, after waiting for a free slot.
-func (r *run) launch(ctx context.Context, op string, what fumehood.Spec) (fumehood.Sandbox, error) {
+func (r *run) launch(ctx context.Context, op string, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	select {
 	case r.starts <- struct{}{}:
 		defer func() { <-r.starts }()
 	case <-ctx.Done():
-		return nil, failed(ctx, op, fumehood.Ended(ctx))
+		return nil, opError(ctx, op, fumehood.Cause(ctx))
 	}
-	return r.task.launch(ctx, op, what)
+	return r.task.launch(ctx, op, spec)
 }
 
 // judge solves and scores the attempt.
@@ -125,7 +125,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		a.limit = newAllowance(r.how.Timeout, func() { cancel(attemptLimit(r.how.Timeout)) })
 		defer a.limit.pause()
 	}
-	end := timed(res, "solve")
+	end := timePhase(res, "solve")
 	err := r.how.Solve(ctx, a)
 	end()
 	var lost error // error of the first lost step with an unknown cause
@@ -138,9 +138,9 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		switch {
 		case s.Result.Outcome != fumehood.Lost:
 		case s.Result.CausedInside:
-			res.Score = &Score{Reasons: []string{message(fmt.Sprintf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout)))}}
+			res.Score = &Score{Reasons: []string{message(fmt.Sprintf("step %s %s", stepName(i, s), describeEnd(s.Result, s.Cmd.Timeout)))}}
 		case err == nil && lost == nil:
-			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), ended(s.Result, s.Cmd.Timeout))}
+			lost = &fumehood.Error{Op: "solve", Class: fumehood.ErrUnavailable, Err: fmt.Errorf("step %s %s", stepName(i, s), describeEnd(s.Result, s.Cmd.Timeout))}
 		}
 	}
 	if res.Score == nil && err == nil {
@@ -158,7 +158,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		res.Score = &Score{Reasons: []string{jsontext.Escape(a.Unstarted)}}
 		return
 	}
-	end = timed(res, "score")
+	end = timePhase(res, "score")
 	score, err := r.how.Score(ctx, a)
 	end()
 	if a.Grader != nil && a.Grader.Result != nil {
@@ -201,8 +201,8 @@ func usedUp(err error) bool {
 	return is
 }
 
-// timed starts timing a phase. Calling end adds the time to the result.
-func timed(res *SampleResult, phase string) (end func()) {
+// timePhase starts timing a phase. Calling end adds the time to the result.
+func timePhase(res *SampleResult, phase string) (end func()) {
 	began := time.Now()
 	return func() { res.Phases[phase] += time.Since(began).Seconds() }
 }

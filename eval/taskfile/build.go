@@ -12,15 +12,15 @@ import (
 
 // building is an environment spec whose image must be built.
 type building struct {
-	env *spec.Environment
-	of  []*fumehood.Spec // the sandboxes that use it
-	ids []string         // ids of their samples
+	env   *spec.Environment
+	specs []*fumehood.Spec // the sandboxes that use it
+	ids   []string         // ids of their samples
 }
 
 // needs records that a sample's sandbox uses an environment.
 func (e environment) needs(id string, s *fumehood.Spec) {
 	if e.building != nil {
-		e.building.of = append(e.building.of, s)
+		e.building.specs = append(e.building.specs, s)
 		e.building.ids = append(e.building.ids, id)
 	}
 }
@@ -37,7 +37,7 @@ func (f *File) build(ctx context.Context, p fumehood.Provider, progress func(tag
 		if err != nil {
 			return err
 		}
-		for _, s := range b.of {
+		for _, s := range b.specs {
 			s.Image = built.ID
 		}
 	}

@@ -64,14 +64,14 @@ func (from source) content(c Content) (task.Content, error) {
 	case c.File != "" && from.data && !filepath.IsLocal(c.File):
 		return task.Content{}, fmt.Errorf("%q is outside of the folder of the data that names it", c.File)
 	case c.File != "":
-		return from.open(inDir(from.dir, c.File))
+		return from.openContent(inDir(from.dir, c.File))
 	}
 	found := task.ContentOf(c.Value, from.dir)
 	switch {
 	case found.Path != "" && from.data && !filepath.IsLocal(c.Value):
 		return task.Content{Text: c.Value}, nil
 	case found.Path != "":
-		return from.open(found.Path)
+		return from.openContent(found.Path)
 	case found.Text == "" || from.data || len(c.Value) > maxPath:
 		return found, nil
 	}
@@ -92,8 +92,8 @@ func (from source) content(c Content) (task.Content, error) {
 // maxPath is the length in bytes of the longest value that is taken for a path.
 const maxPath = 4096
 
-// open returns a file of this machine as content, if the task may read it and it can be read.
-func (from source) open(path string) (task.Content, error) {
+// openContent returns a file of this machine as content, if the task may read it and it can be read.
+func (from source) openContent(path string) (task.Content, error) {
 	if err := from.gate.File(path, maxFile); err != nil {
 		return task.Content{}, err
 	}

@@ -19,19 +19,19 @@ func (s *Sample) checkData(defaults *Defaults) error {
 			set = append(set, key)
 		}
 	}
-	environment := func(of string, e *Environment) {
+	environment := func(owner string, e *Environment) {
 		if e == nil {
 			return
 		}
-		note(of+"environment.file", e.File != "")
-		note(of+"environment.compose", len(e.Compose) > 0)
-		note(of+"environment.dockerfile", e.Dockerfile != "")
-		note(of+"environment.network", e.Network != "" && e.Network != fumehood.NetworkNone)
-		note(of+"environment.runtime", e.Runtime != "")
-		note(of+"environment.seccomp", e.Seccomp != "")
-		note(of+"environment.shm_size", e.ShmSize != 0)
-		note(of+"environment.tmpfs", len(e.Tmpfs) > 0)
-		note(of+"environment.user", e.User != "")
+		note(owner+"environment.file", e.File != "")
+		note(owner+"environment.compose", len(e.Compose) > 0)
+		note(owner+"environment.dockerfile", e.Dockerfile != "")
+		note(owner+"environment.network", e.Network != "" && e.Network != fumehood.NetworkNone)
+		note(owner+"environment.runtime", e.Runtime != "")
+		note(owner+"environment.seccomp", e.Seccomp != "")
+		note(owner+"environment.shm_size", e.ShmSize != 0)
+		note(owner+"environment.tmpfs", len(e.Tmpfs) > 0)
+		note(owner+"environment.user", e.User != "")
 	}
 	environment("", s.Environment)
 	for i, st := range s.Steps {
@@ -85,14 +85,14 @@ func exceeds[T cmp.Ordered](limit, most T) bool {
 // overTask sets the environments of a row of data and its grader to those of the task, with the values of the row
 // on top. So a row that names another image keeps the task's runtime, user and network.
 func (s *Sample) overTask(defaults *Defaults) (err error) {
-	of := defaults.Environment
-	if s.Environment, err = s.Environment.over(of); err != nil || s.Grader == nil {
+	env := defaults.Environment
+	if s.Environment, err = s.Environment.over(env); err != nil || s.Grader == nil {
 		return err
 	}
 	if defaults.Grader != nil && defaults.Grader.Environment != nil {
-		of = defaults.Grader.Environment
+		env = defaults.Grader.Environment
 	}
-	if s.Grader.Environment, err = s.Grader.Environment.over(of); err != nil {
+	if s.Grader.Environment, err = s.Grader.Environment.over(env); err != nil {
 		return fmt.Errorf("grader: %w", err)
 	}
 	return nil

@@ -45,12 +45,12 @@ type environments struct {
 
 // either returns the first of two environments that is set, or the default image. It records a problem and returns nil
 // if that cannot be read.
-func (all *environments) either(own *Environment, from origin, otherwise *Environment, of origin) *environment {
+func (all *environments) either(own *Environment, from origin, otherwise *Environment, other origin) *environment {
 	switch {
 	case own != nil:
 		return all.of(own, from)
 	case otherwise != nil:
-		return all.of(otherwise, of)
+		return all.of(otherwise, other)
 	}
 	from.bad(0, all.need(spec.TypeDocker))
 	return &environment{Spec: fumehood.Spec{AllowUnsafe: all.opts.AllowUnsafe}}
@@ -62,7 +62,7 @@ func (all *environments) of(e *Environment, from origin) *environment {
 		return known
 	}
 	all.known[e] = nil
-	what, kind, err := e.read(from.source, all.opts)
+	env, kind, err := e.readSpec(from.source, all.opts)
 	if err == nil {
 		err = all.need(kind)
 	}
@@ -76,11 +76,11 @@ func (all *environments) of(e *Environment, from origin) *environment {
 		}
 		return nil
 	}
-	if what.building != nil {
-		all.buildings = append(all.buildings, what.building)
+	if env.building != nil {
+		all.buildings = append(all.buildings, env.building)
 	}
-	all.known[e] = &what
-	return &what
+	all.known[e] = &env
+	return &env
 }
 
 // allow returns the error about keys that a row of data must not set. If the user allows unsafe settings, it logs
@@ -106,8 +106,8 @@ func (all *environments) need(provider string) error {
 	return nil
 }
 
-// read returns the sandbox that an environment describes, and the provider that it needs.
-func (e *Environment) read(from source, opts ReadOptions) (environment, string, error) {
+// readSpec returns the sandbox that an environment describes, and the provider that it needs.
+func (e *Environment) readSpec(from source, opts ReadOptions) (environment, string, error) {
 	given := 0
 	for _, there := range []bool{e.File != "", len(e.Compose) > 0, e.Dockerfile != "", e.Image != ""} {
 		if there {
@@ -209,14 +209,14 @@ func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error)
 		return environment{}, "", fmt.Errorf("%s has a setup, which only sessions run: write it as the task's setup", path)
 	}
 	e.AllowRead, e.AllowUnsafe = append([]string{taskDir}, opts.AllowRead...), opts.AllowUnsafe
-	of := *e
-	of.Docker.MountWorkspace = new(false)
+	copied := *e
+	copied.Docker.MountWorkspace = new(false)
 	env := opts.Env
 	if env == nil {
 		env = os.Environ()
 	}
 	dir := filepath.Dir(path)
-	s, notes, err := of.Sandbox(spec.SandboxOptions{Volumes: spec.VolumeLayers{Workspace: dir}, Host: env, GOOS: runtime.GOOS})
+	s, notes, err := copied.Sandbox(spec.SandboxOptions{Volumes: spec.VolumeLayers{Workspace: dir}, Host: env, GOOS: runtime.GOOS})
 	if opts.Logger != nil {
 		for _, note := range notes {
 			opts.Logger.Warn(note, "spec", path)
@@ -226,14 +226,14 @@ func ofSpec(path, taskDir string, opts ReadOptions) (environment, string, error)
 		s.Dir = "" // each sandbox has its own folder
 	}
 	s.ConfigFile = path
-	what := environment{Spec: s}
+	described := environment{Spec: s}
 	if e.Type == spec.TypeDocker && e.Docker.Build != nil {
-		what.building = &building{env: e}
+		described.building = &building{env: e}
 		dir, noContext := e.BuildContext()
 		if noContext == nil {
 			_, noContext = image.ReadDockerfile(dir, e.Docker.WithDefaults().Build.Dockerfile)
 		}
 		err = errors.Join(err, noContext)
 	}
-	return what, e.Type, err
+	return described, e.Type, err
 }

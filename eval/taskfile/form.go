@@ -76,7 +76,7 @@ func readArgs(d *strict.Decoder, n *yaml.Node, path string) any {
 		}
 		return Args{"sh", "-c", text}
 	}
-	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || strict.Found(strict.Target(n.Content[0])) == `""`) {
+	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || strict.DescribeValue(strict.Target(n.Content[0])) == `""`) {
 		d.Problem(n.Line, path, "a program", strict.Nothing, "")
 	}
 	return Args(d.Texts(n, path))

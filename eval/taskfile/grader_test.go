@@ -133,7 +133,7 @@ func TestTask_graderFails(t *testing.T) {
 }
 
 // judge does what is told for the artifacts that a grader got: x is the attempt's, - an empty file, / an empty folder.
-func judge(p *fake.Proc, told string) int {
+func judge(p *fake.Proc, input string) int {
 	got := ""
 	for _, name := range []string{"a", "b"} {
 		data, err := p.ReadFile("/submission/" + name)
@@ -146,7 +146,7 @@ func judge(p *fake.Proc, told string) int {
 			got += string(data)
 		}
 	}
-	for _, each := range strings.Fields(told) {
+	for _, each := range strings.Fields(input) {
 		kinds, does, _ := strings.Cut(each, "=")
 		if kinds != got && (len(got) != 2 || kinds+kinds != got) {
 			continue
@@ -182,11 +182,11 @@ func TestTask_graderFailsOften(t *testing.T) {
 			return judge(p, "x=exit -=0")
 		},
 	}})
-	what, how, err := f.Task(t.Context(), p, TaskOptions{})
+	taskOpts, how, err := f.Task(t.Context(), p, TaskOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for r, err := range task.Run(t.Context(), what, how) {
+	for r, err := range task.Run(t.Context(), taskOpts, how) {
 		if err != nil || r.Score == nil || r.Score.Value != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}

@@ -97,7 +97,7 @@ func TestTask_sandboxEnds(t *testing.T) {
 
 // inNative returns a native provider with the image fumehood-test/busybox.
 func inNative(t *testing.T) fumehood.Provider {
-	if err := native.Supported(); err != nil {
+	if err := native.CheckSupport(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
 	p, err := native.New(t.Context(), native.Options{StateDir: filepath.Join(t.TempDir(), "state")})

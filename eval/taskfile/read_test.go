@@ -339,9 +339,9 @@ func TestRead_rows(t *testing.T) {
 // A row sets no field of an environment that checkData does not know, but those that are safe.
 func TestCheckData_fields(t *testing.T) {
 	safe := []string{"image", "workdir", "env", "service"} // see origin.images; a service is one of a project, which a row does not name
-	of := reflect.TypeFor[Environment]()
-	for i := range of.NumField() {
-		key := of.Field(i).Tag.Get("yaml")
+	typ := reflect.TypeFor[Environment]()
+	for i := range typ.NumField() {
+		key := typ.Field(i).Tag.Get("yaml")
 		if key == "" {
 			continue
 		}
@@ -369,7 +369,7 @@ func TestCheckData_fields(t *testing.T) {
 
 // A new key of a row needs a decision: checkData rejects it, or it is safe and added here.
 func TestCheckData_keys(t *testing.T) {
-	for of, known := range map[reflect.Type]string{
+	for typ, known := range map[reflect.Type]string{
 		reflect.TypeFor[Defaults]():       "environment limits metadata files setup command stdin steps timeout cpu_time expect grader",
 		reflect.TypeFor[Sample]():         "id ,inline",
 		reflect.TypeFor[Step]():           "name command background service user workdir env stdin timeout cpu_time expect",
@@ -377,9 +377,9 @@ func TestCheckData_keys(t *testing.T) {
 		reflect.TypeFor[spec.Limits]():    "memory cpus pids disk",
 		reflect.TypeFor[score.Artifact](): "path to optional",
 	} {
-		for i := range of.NumField() {
-			if key := of.Field(i).Tag.Get("yaml"); key != "" && !slices.Contains(strings.Fields(known), key) {
-				t.Errorf("%s.%s: may a row of data set it?", of.Name(), key)
+		for i := range typ.NumField() {
+			if key := typ.Field(i).Tag.Get("yaml"); key != "" && !slices.Contains(strings.Fields(known), key) {
+				t.Errorf("%s.%s: may a row of data set it?", typ.Name(), key)
 			}
 		}
 	}

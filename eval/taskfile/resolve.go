@@ -80,10 +80,10 @@ type contents struct {
 
 // contents returns the contents of the values, and records problems of all.
 func (d *Defaults) contents(o origin) (all contents) {
-	get := func(what string, c Content) task.Content {
+	get := func(field string, c Content) task.Content {
 		got, err := o.content(c)
 		if err != nil {
-			o.bad(c.line, fmt.Errorf("%s: %w", what, err))
+			o.bad(c.line, fmt.Errorf("%s: %w", field, err))
 		}
 		return got
 	}
@@ -150,16 +150,16 @@ func (f *File) resolve(dir string, gate hostpath.Gate, opts ReadOptions) error {
 func (f *File) checkFiles(dir string, gate hostpath.Gate, opts ReadOptions, d *strict.Decoder) error {
 	found := &problems{seen: map[string]bool{}}
 	envs := &environments{opts: opts, known: map[*Environment]*environment{}, trees: map[string]error{}}
-	check := func(of *Defaults, who origin, path string) {
-		of.contents(who)
-		who.images(of)
-		if of.Environment != nil && !d.Within(path+"environment") {
-			envs.of(of.Environment, who)
+	check := func(defaults *Defaults, who origin, path string) {
+		defaults.contents(who)
+		who.images(defaults)
+		if defaults.Environment != nil && !d.Within(path+"environment") {
+			envs.of(defaults.Environment, who)
 		}
-		if of.Grader != nil && !d.Within(path+"grader") {
-			envs.hide(of.Grader, who)
-			if of.Grader.Environment != nil {
-				envs.of(of.Grader.Environment, who)
+		if defaults.Grader != nil && !d.Within(path+"grader") {
+			envs.hide(defaults.Grader, who)
+			if defaults.Grader.Environment != nil {
+				envs.of(defaults.Grader.Environment, who)
 			}
 		}
 	}
@@ -190,11 +190,11 @@ func (f *File) noteFiles(s *Sample) {
 }
 
 // resolve sets the values that are computed from a sample and the defaults. It records all problems.
-func (s *Sample) resolve(defaults *Defaults, of origin, shared contents, envs *environments) {
-	me := origin{of.problems, s.source, s.at, s.ID}
+func (s *Sample) resolve(defaults *Defaults, taskOrigin origin, shared contents, envs *environments) {
+	me := origin{taskOrigin.problems, s.source, s.at, s.ID}
 	mine := s.contents(me)
 	me.images(&s.Defaults)
-	s.resolveSteps(defaults, of, me, mine, shared)
+	s.resolveSteps(defaults, taskOrigin, me, mine, shared)
 	s.content = task.Sample{ID: s.ID, Metadata: map[string]string{}, Files: map[string]task.Content{}, Setup: mine.setup}
 	maps.Copy(s.content.Metadata, defaults.Metadata)
 	maps.Copy(s.content.Metadata, s.Metadata)
@@ -213,34 +213,34 @@ func (s *Sample) resolve(defaults *Defaults, of origin, shared contents, envs *e
 			return
 		}
 	}
-	env := envs.either(s.Environment, me, defaults.Environment, of)
+	env := envs.either(s.Environment, me, defaults.Environment, taskOrigin)
 	if env != nil {
 		me.bad(0, envs.allow(s, above("limits", s.Limits, env.with(defaults.Limits).Limits)))
 		s.spec = env.with(s.Limits, defaults.Limits)
 		env.needs(s.ID, &s.spec)
 		me.bad(0, s.spec.Validate())
 	}
-	s.resolveScore(defaults, of, me, env, envs)
+	s.resolveScore(defaults, taskOrigin, me, env, envs)
 }
 
 // resolveSteps sets the commands to run. A single command becomes a step.
 func (s *Sample) resolveSteps(defaults *Defaults, common, me origin, mine, shared contents) {
-	who, of, inputs := me, &s.Defaults, mine
+	who, level, inputs := me, &s.Defaults, mine
 	whose := "it"
 	if s.Command == nil && s.Steps == nil {
-		who, of, inputs, whose = common, defaults, shared, "the task"
+		who, level, inputs, whose = common, defaults, shared, "the task"
 	}
 	stdin := mine.stdin
 	if !s.Stdin.isSet() {
 		stdin = shared.stdin
 	}
-	steps := of.Steps
+	steps := level.Steps
 	switch {
-	case of.Command != nil && of.Steps != nil:
+	case level.Command != nil && level.Steps != nil:
 		who.bad(0, errors.New(whose+" has a command and steps, but must have exactly one of them"))
 		return
-	case of.Command != nil:
-		steps, inputs.steps = []Step{{Command: of.Command}}, append(inputs.steps[:0:0], stdin)
+	case level.Command != nil:
+		steps, inputs.steps = []Step{{Command: level.Command}}, append(inputs.steps[:0:0], stdin)
 	case len(steps) == 0:
 		me.bad(0, errors.New("it has neither a command nor steps"))
 		return
@@ -296,18 +296,18 @@ func limit(d time.Duration) time.Duration {
 
 // resolveScore sets how the sample is scored. The sandbox of the sample is env; nil if it could not be read.
 func (s *Sample) resolveScore(defaults *Defaults, common, me origin, env *environment, envs *environments) {
-	whose, of, who := "it", &s.Defaults, me
+	whose, level, who := "it", &s.Defaults, me
 	if s.Expect == nil && s.Grader == nil {
-		whose, of, who = "the task", defaults, common
+		whose, level, who = "the task", defaults, common
 	}
-	s.Expect = of.Expect
+	s.Expect = level.Expect
 	switch {
-	case of.Expect != nil && of.Grader != nil:
+	case level.Expect != nil && level.Grader != nil:
 		who.bad(0, errors.New(whose+" has expectations and a grader, but must have exactly one of them"))
-	case of.Expect != nil:
-		who.bad(0, of.Expect.Validate())
-	case of.Grader != nil:
-		s.grader = of.Grader.resolve(s.ID, who, me, env, envs)
+	case level.Expect != nil:
+		who.bad(0, level.Expect.Validate())
+	case level.Grader != nil:
+		s.grader = level.Grader.resolve(s.ID, who, me, env, envs)
 	case len(s.steps) > 0 && s.steps[len(s.steps)-1].Expect == nil:
 		s.Expect = &score.Expect{}
 	}

@@ -56,7 +56,7 @@ func (f *File) Resolved() ([]byte, error) {
 	text.WriteString("samples:\n")
 	sums := map[string]*sum{}
 	for _, s := range f.Samples {
-		sample, err := s.resolved(sums)
+		sample, err := s.toResolved(sums)
 		if err != nil {
 			return nil, &fumehood.Error{Op: fmt.Sprintf("resolve sample %q", s.ID), Class: fumehood.ErrConfig, Err: err}
 		}
@@ -110,20 +110,20 @@ type sum struct {
 	text   []byte // content of a file of variables, which has no sum
 }
 
-func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
+func (s *Sample) toResolved(sums map[string]*sum) (r resolvedSample, err error) {
 	r = resolvedSample{ID: s.ID, Metadata: s.content.Metadata, Sandbox: s.spec, Expect: s.Expect, Grader: s.grader, Files: map[string]*given{}}
 	for key, content := range s.content.Files {
-		if r.Files[key], err = givenBy(content, sums); err != nil {
+		if r.Files[key], err = givenContent(content, sums); err != nil {
 			return r, err
 		}
 	}
-	if r.Setup, err = givenBy(s.content.Setup, sums); err != nil {
+	if r.Setup, err = givenContent(s.content.Setup, sums); err != nil {
 		return r, err
 	}
 	for _, st := range s.steps {
 		step := resolvedStep{Step: st.Step, Wall: st.wall, CPU: st.cpu}
 		step.Timeout, step.CPUTime = 0, 0 // reported in the fields of resolvedStep
-		if step.Stdin, err = givenBy(st.stdin, sums); err != nil {
+		if step.Stdin, err = givenContent(st.stdin, sums); err != nil {
 			return r, err
 		}
 		r.Steps = append(r.Steps, step)
@@ -147,11 +147,11 @@ func (s *Sample) resolved(sums map[string]*sum) (r resolvedSample, err error) {
 		}
 	}
 	for _, file := range files {
-		of, err := sumOf(file, sums)
+		content, err := sumOf(file, sums)
 		if err != nil {
 			return r, err
 		}
-		r.Of = append(r.Of, *of)
+		r.Of = append(r.Of, *content)
 	}
 	return r, nil
 }
@@ -185,7 +185,7 @@ func filesBelow(path string) ([]string, error) {
 	return files, err
 }
 
-func givenBy(c task.Content, sums map[string]*sum) (*given, error) {
+func givenContent(c task.Content, sums map[string]*sum) (*given, error) {
 	switch {
 	case c == task.Content{}:
 		return nil, nil
@@ -229,9 +229,9 @@ type renderer struct {
 	scalars map[any]*yaml.Node // by value, at most maxScalars
 }
 
-// hidden returns the replacement for the value of a variable. Without the secret, even short values cannot be
+// hideValue returns the replacement for the value of a variable. Without the secret, even short values cannot be
 // guessed from it.
-func (r *renderer) hidden(name, value string) string {
+func (r *renderer) hideValue(name, value string) string {
 	mac := func(key []byte, text string) []byte {
 		h := hmac.New(sha256.New, key)
 		_, _ = io.WriteString(h, text) // never fails
@@ -253,7 +253,7 @@ func (r *renderer) hidden(name, value string) string {
 func (r *renderer) variables(env map[string]string) map[string]string {
 	hidden := map[string]string{}
 	for name, value := range env {
-		hidden[name] = r.hidden(name, value)
+		hidden[name] = r.hideValue(name, value)
 	}
 	return hidden
 }

@@ -133,7 +133,7 @@ func TestFile_Resolved(t *testing.T) {
 	t.Run("name is in the HMAC", func(t *testing.T) {
 		t.Setenv(owner.SecretVariable, filepath.Join(t.TempDir(), "secret"))
 		var r renderer
-		if a := r.hidden("A", "1"); a == r.hidden("B", "1") || a == r.hidden("A", "2") || a != r.hidden("A", "1") || r.err != nil {
+		if a := r.hideValue("A", "1"); a == r.hideValue("B", "1") || a == r.hideValue("A", "2") || a != r.hideValue("A", "1") || r.err != nil {
 			t.Errorf("%q, %v", a, r.err)
 		}
 	})

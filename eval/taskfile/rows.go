@@ -113,7 +113,7 @@ func nextNode(d *json.Decoder, line, depth int) (*yaml.Node, error) {
 type column struct {
 	name string
 	keys []string
-	of   reflect.Type
+	typ  reflect.Type
 }
 
 // rowsOfTable reads a table with a header. A column name is a key, with points between nested keys. A cell of a
@@ -141,8 +141,8 @@ func rowsOfTable(d *strict.Decoder, text []byte, comma rune) iter.Seq[*yaml.Node
 		columns := make([]column, len(head))
 		for i, name := range head {
 			name = strings.TrimSpace(name)
-			keys, of := columnOf(reflect.TypeFor[Sample](), name)
-			columns[i] = column{name, keys, of}
+			keys, typ := columnOf(reflect.TypeFor[Sample](), name)
+			columns[i] = column{name, keys, typ}
 		}
 		for {
 			cells, err := r.Read()
@@ -168,7 +168,7 @@ func rowOfCells(d *strict.Decoder, columns []column, cells []string, line int) *
 		if cell == "" {
 			continue
 		}
-		n, err := cellNode(columns[i].of, cell, line)
+		n, err := cellNode(columns[i].typ, cell, line)
 		if err == nil && len(columns[i].keys) > 0 {
 			err = row.put(columns[i].keys, n)
 		}
@@ -217,8 +217,8 @@ func columnOf(t reflect.Type, name string) ([]string, reflect.Type) {
 	key, rest, _ := strings.Cut(name, ".")
 	for _, f := range reflect.VisibleFields(t) {
 		if f.Tag.Get("yaml") == key {
-			keys, of := columnOf(f.Type, rest)
-			return append([]string{key}, keys...), of
+			keys, typ := columnOf(f.Type, rest)
+			return append([]string{key}, keys...), typ
 		}
 	}
 	return strings.Split(name, "."), reflect.TypeFor[any]()

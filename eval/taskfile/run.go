@@ -41,16 +41,16 @@ func (f *File) Task(ctx context.Context, p fumehood.Provider, opts TaskOptions) 
 	if err := f.build(ctx, p, opts.Progress); err != nil {
 		return task.Options{}, task.RunOptions{}, err
 	}
-	what := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout, Exclude: f.secrets.Exclude}
+	taskOpts := task.Options{Name: f.Name, Provider: p, SetupTimeout: f.SetupTimeout, Exclude: f.secrets.Exclude}
 	for _, s := range f.Samples {
 		sample := s.content
 		sample.Spec = &s.spec
 		if s.grader != nil {
 			sample.Others = []fumehood.Spec{s.grader.Sandbox()}
 		}
-		what.Samples = append(what.Samples, sample)
+		taskOpts.Samples = append(taskOpts.Samples, sample)
 	}
-	return what, task.RunOptions{Epochs: f.Epochs, Timeout: limit(f.AttemptTimeout), Solve: f.solve, Score: f.score}, nil
+	return taskOpts, task.RunOptions{Epochs: f.Epochs, Timeout: limit(f.AttemptTimeout), Solve: f.solve, Score: f.score}, nil
 }
 
 // sample returns the sample of an attempt.
@@ -79,7 +79,7 @@ func runSteps(ctx context.Context, a *task.Attempt, s *Sample, behind *backgroun
 	ran := false
 	for i := range s.steps {
 		st := &s.steps[i]
-		err := st.run(ctx, a, behind)
+		err := st.runStep(ctx, a, behind)
 		if ran && errors.Is(err, fumehood.ErrNotStarted) {
 			// An earlier step may have removed the program, or failed to create it. That is an outcome of the
 			// attempt.
@@ -134,8 +134,8 @@ func (st *step) service(a *task.Attempt) (fumehood.Service, error) {
 	return a.Sandbox.Lookup(st.Service)
 }
 
-// run runs a step and records it, or starts it in the background.
-func (st *step) run(ctx context.Context, a *task.Attempt, behind *background) error {
+// runStep runs a step and records it, or starts it in the background.
+func (st *step) runStep(ctx context.Context, a *task.Attempt, behind *background) error {
 	svc, err := st.service(a)
 	if err != nil {
 		return err
@@ -174,11 +174,11 @@ func (f *File) score(ctx context.Context, a *task.Attempt) (task.Score, error) {
 	if err != nil {
 		return task.Score{}, err
 	}
-	of := map[string]*score.Expect{}
+	byStep := map[string]*score.Expect{}
 	for _, st := range s.steps {
-		of[st.Name] = st.Expect
+		byStep[st.Name] = st.Expect
 	}
-	got, err := score.Expectations(s.Expect, of)(ctx, a)
+	got, err := score.Expectations(s.Expect, byStep)(ctx, a)
 	if err != nil || !got.Passed() || s.grader == nil {
 		return got, err
 	}

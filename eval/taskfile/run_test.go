@@ -250,7 +250,7 @@ samples: [{id: both}, {id: other, environment: {image: fumehood-test/busybox, wo
 	ctx := context.WithoutCancel(t.Context())
 	again := dockertest.Provider(t, docker.Options{NoSweep: true})
 	t.Cleanup(func() {
-		if err := again.RemoveImage(ctx, provider.Image{ID: f.buildings[0].of[0].Image}); err != nil {
+		if err := again.RemoveImage(ctx, provider.Image{ID: f.buildings[0].specs[0].Image}); err != nil {
 			t.Error(err)
 		}
 	})

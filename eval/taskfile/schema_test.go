@@ -161,9 +161,9 @@ func TestSchema_everyKey(t *testing.T) {
 	}
 	base := map[string]any{"name": "t"}
 	for _, place := range []struct {
-		of   any
-		base map[string]any
-		in   func(any) any
+		value any
+		base  map[string]any
+		in    func(any) any
 	}{
 		{&File{}, base, func(v any) any { return v }},
 		{Sample{}, map[string]any{"id": "x"}, func(v any) any { return with(base, "samples", []any{v}) }},
@@ -176,7 +176,7 @@ func TestSchema_everyKey(t *testing.T) {
 			return with(base, "grader", map[string]any{"command": "x", "artifacts": []any{v}})
 		}},
 	} {
-		for _, f := range reflect.VisibleFields(reflect.Indirect(reflect.ValueOf(place.of)).Type()) {
+		for _, f := range reflect.VisibleFields(reflect.Indirect(reflect.ValueOf(place.value)).Type()) {
 			key := f.Tag.Get("yaml")
 			if key == "" || key == "-" || f.Anonymous || !f.IsExported() {
 				continue

@@ -32,8 +32,8 @@ type Described struct {
 	Environment *spec.Environment // the spec that describes it, whose image may have to be built first; nil if none
 }
 
-// open returns the provider for d.
-func (a *App) open(ctx context.Context, d Described) (fumehood.Provider, error) {
+// openProvider returns the provider for d.
+func (a *App) openProvider(ctx context.Context, d Described) (fumehood.Provider, error) {
 	if e := d.Environment; e != nil {
 		if err := spec.CheckType(e.File, d.Provider, a.AllowLocal); err != nil {
 			return nil, err
@@ -42,8 +42,8 @@ func (a *App) open(ctx context.Context, d Described) (fumehood.Provider, error) 
 	return a.Open(ctx, d.Provider)
 }
 
-// start starts the sandbox described by d.
-func (a *App) start(ctx context.Context, p fumehood.Provider, d Described) (fumehood.Sandbox, error) {
+// startSandbox starts the sandbox described by d.
+func (a *App) startSandbox(ctx context.Context, p fumehood.Provider, d Described) (fumehood.Sandbox, error) {
 	e := d.Environment
 	if e != nil && e.Type == spec.TypeDocker && e.Docker.Build != nil && d.Image == e.WithDefaults().Docker.Image {
 		b, err := ImageBuilder(p)

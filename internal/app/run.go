@@ -25,12 +25,12 @@ type RunOptions struct {
 // the command's end fails, Run returns both the result and the error.
 func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, err error) {
 	began := time.Now()
-	p, err := a.open(ctx, opts.Sandbox)
+	p, err := a.openProvider(ctx, opts.Sandbox)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	sb, err := a.start(ctx, p, opts.Sandbox)
+	sb, err := a.startSandbox(ctx, p, opts.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (a *App) Run(ctx context.Context, opts RunOptions) (res *fumehood.Result, e
 func (a *App) Up(
 	ctx context.Context, d Described, started func(info fumehood.Info, listed func() (provider.KeptSandbox, error)) error,
 ) (err error) {
-	p, err := a.open(ctx, d)
+	p, err := a.openProvider(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -74,17 +74,17 @@ func (a *App) Up(
 	if !ok {
 		return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s has no named sandboxes", p.Name())}
 	}
-	sb, err := a.start(ctx, p, d)
+	sb, err := a.startSandbox(ctx, p, d)
 	if err != nil {
 		return err
 	}
 	info := sb.Info()
-	err = started(info, func() (provider.KeptSandbox, error) { return listed(ctx, opener, info.Name) })
+	err = started(info, func() (provider.KeptSandbox, error) { return findKept(ctx, opener, info.Name) })
 	return errors.Join(err, sb.Close(ctx)) // Close leaves a kept sandbox in place
 }
 
-// listed returns how the provider lists a kept sandbox.
-func listed(ctx context.Context, o provider.Opener, name string) (provider.KeptSandbox, error) {
+// findKept returns how the provider lists a kept sandbox.
+func findKept(ctx context.Context, o provider.Opener, name string) (provider.KeptSandbox, error) {
 	found, err := o.Kept(ctx, name)
 	if err == nil && len(found) == 0 {
 		err = &fumehood.Error{Op: "list sandbox " + name, Class: fumehood.ErrUnavailable, Err: errors.New("it has been removed")}

@@ -194,7 +194,7 @@ func writable(file string) error {
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		return unwritten(file, errors.New("it is a folder"))
 	}
-	w, err := create(unfinished(file))
+	w, err := create(tempPath(file))
 	if err == nil {
 		err = errors.Join(w.Close(), os.Remove(w.Name()))
 	}
@@ -204,8 +204,8 @@ func writable(file string) error {
 	return nil
 }
 
-// unfinished returns the path of the temporary file that becomes file.
-func unfinished(file string) string {
+// tempPath returns the path of the temporary file that becomes file.
+func tempPath(file string) string {
 	return filepath.Join(filepath.Dir(file), fmt.Sprintf(".%s.%d", filepath.Base(file), os.Getpid()))
 }
 
@@ -215,7 +215,7 @@ func create(file string) (*os.File, error) {
 
 // replace writes a temporary file and renames it to file.
 func replace(file string, write func(io.Writer) error) (err error) {
-	unfinished := unfinished(file)
+	unfinished := tempPath(file)
 	w, err := create(unfinished)
 	if err != nil {
 		return unwritten(file, err)

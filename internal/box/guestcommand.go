@@ -57,9 +57,9 @@ func (m *Guests) counters(ctx context.Context) *wire.Swept {
 	return &swept
 }
 
-// usedUp returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
+// processLimitError returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
 // It returns nil if that was not the reason.
-func (m *Guests) usedUp(ctx context.Context, before *wire.Swept) error {
+func (m *Guests) processLimitError(ctx context.Context, before *wire.Swept) error {
 	now := m.counters(ctx)
 	if before == nil || now == nil || now.PIDsLimits <= before.PIDsLimits {
 		return nil
@@ -121,8 +121,8 @@ func (m *Guests) exec(ctx context.Context, cmd fumehood.Cmd, start func(*guest) 
 	return &c, nil
 }
 
-// counted returns the exit with the counts that the guest cannot report, and what follows from them.
-func (c Command) counted(ctx context.Context, exit provider.Exit) provider.Exit {
+// withCounts returns the exit with the counts that the guest cannot report, and what follows from them.
+func (c Command) withCounts(ctx context.Context, exit provider.Exit) provider.Exit {
 	if c.guest == nil { // the Unit itself does not report usage
 		exit.Usage.OOMKills = max(int64(c.m.now().OOMs-c.ooms), 0)
 		if now := c.m.counters(ctx); now != nil && c.count != nil { // they count since the sandbox's start
@@ -146,7 +146,7 @@ func (c Command) counted(ctx context.Context, exit provider.Exit) provider.Exit 
 func (c Command) Wait(ctx context.Context) (provider.Exit, error) {
 	exit, err := c.ProcessBackend.Wait(ctx)
 	if err == nil {
-		exit = c.counted(ctx, exit)
+		exit = c.withCounts(ctx, exit)
 	}
 	if c.alone != nil {
 		exit.Alone = exit.Alone && c.alone()
@@ -264,7 +264,7 @@ func (c Command) ofGuest(ctx context.Context) (inside string, oom bool) {
 	code := -1
 	if c.guest.Lost() { // otherwise it did not respond
 		var err error
-		if code, err = c.guest.exec.Ended(ctx, DeathWait); err != nil {
+		if code, err = c.guest.exec.AwaitEnd(ctx, DeathWait); err != nil {
 			return "", false
 		}
 	}
@@ -296,21 +296,21 @@ func (c Command) explain(ctx context.Context, err error) error {
 	}
 	switch inside, oom := c.ofGuest(ctx); {
 	case oom:
-		return brokenBy(err, "the out-of-memory killer killed the guest")
+		return brokenError(err, "the out-of-memory killer killed the guest")
 	case inside != "":
-		return brokenBy(err, inside)
+		return brokenError(err, inside)
 	}
 	return c.ofCut(err)
 }
 
-// failed closes a guest whose start has failed. It adds to the error what the Unit knows and what the guest wrote.
-func (c Command) failed(ctx context.Context, err error) error {
+// failStart closes a guest whose start has failed. It adds to the error what the Unit knows and what the guest wrote.
+func (c Command) failStart(ctx context.Context, err error) error {
 	c.guest.Close()
 	return Saying(c.explain(ctx, err), c.guest.exec.Complaint())
 }
 
-// brokenBy returns err as an ErrBroken with the reason that was found in the sandbox.
-func brokenBy(err error, why string) error {
+// brokenError returns err as an ErrBroken with the reason that was found in the sandbox.
+func brokenError(err error, why string) error {
 	return &fumehood.Error{Class: fumehood.ErrBroken, Err: fmt.Errorf("%w: %s", err, why)}
 }
 

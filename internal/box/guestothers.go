@@ -37,11 +37,11 @@ func (m *Guests) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Si
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := m.at(ctx, role{cmd.User, true}, false)
+	guest, err := m.at(ctx, role{cmd.User, true}, false)
 	if err != nil {
 		return nil, err
 	}
-	there, err := theirs.Detached(ctx)
+	there, err := guest.Detached(ctx)
 	if err != nil {
 		return nil, m.explainLost(ctx, err)
 	}
@@ -53,7 +53,7 @@ func (m *Guests) detachAs(ctx context.Context, cmd fumehood.Cmd, out provider.Si
 	if err != nil {
 		return nil, m.explainLost(ctx, err)
 	}
-	p, err := theirs.Detach(ctx, cmd, id, out)
+	p, err := guest.Detach(ctx, cmd, id, out)
 	if errors.Is(err, fumehood.ErrNotStarted) {
 		return nil, errors.Join(err, own.Forget(ctx, id))
 	}
@@ -73,23 +73,23 @@ func (m *Guests) ofOthers(ctx context.Context, own *host.Guest, list []provider.
 			all = append(all, info)
 			continue
 		}
-		theirs, asked := there[info.User]
+		infos, asked := there[info.User]
 		if !asked {
 			var err error
-			if theirs, err = m.keptBy(ctx, info.User); err != nil {
+			if infos, err = m.listDetachedOf(ctx, info.User); err != nil {
 				if ctx.Err() != nil {
 					return nil, err
 				}
 				m.cfg.Log.Warn("a user's detached commands cannot be listed", "user", info.User, "error", err)
 			}
-			there[info.User] = theirs
+			there[info.User] = infos
 		}
-		found, ok := theirs[info.ID]
+		found, ok := infos[info.ID]
 		switch {
 		case ok:
 			found.User = info.User
 			all = append(all, found)
-		case theirs != nil && time.Since(info.Started) > startTimeout: // it is gone, and not being started
+		case infos != nil && time.Since(info.Started) > startTimeout: // it is gone, and not being started
 			if err := own.Forget(ctx, info.ID); err != nil {
 				return nil, m.explainLost(ctx, err)
 			}
@@ -99,17 +99,17 @@ func (m *Guests) ofOthers(ctx context.Context, own *host.Guest, list []provider.
 	return all, nil
 }
 
-// keptBy returns the detached commands of another user's guest, by number. The result is nil only with an error.
-func (m *Guests) keptBy(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
+// listDetachedOf returns the detached commands of another user's guest, by number. The result is nil only with an error.
+func (m *Guests) listDetachedOf(ctx context.Context, user string) (map[int]provider.DetachedInfo, error) {
 	kept := map[int]provider.DetachedInfo{}
-	theirs, err := m.at(ctx, role{user, true}, true)
+	guest, err := m.at(ctx, role{user, true}, true)
 	if errors.Is(err, errNobody) {
 		return kept, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	all, err := theirs.Detached(ctx)
+	all, err := guest.Detached(ctx)
 	if err != nil {
 		return nil, m.explainLost(ctx, err)
 	}
@@ -123,11 +123,11 @@ func (m *Guests) keptBy(ctx context.Context, user string) (map[int]provider.Deta
 
 // joinAs attaches to a detached command of another user.
 func (m *Guests) joinAs(ctx context.Context, own *host.Guest, info provider.DetachedInfo, out provider.Sink) (provider.DetachedBackend, error) {
-	theirs, err := m.at(ctx, role{info.User, true}, true)
+	guest, err := m.at(ctx, role{info.User, true}, true)
 	if err != nil {
 		return nil, err
 	}
-	p, err := theirs.Join(ctx, info, out)
+	p, err := guest.Join(ctx, info, out)
 	if err != nil {
 		return nil, m.explainLost(ctx, err)
 	}

@@ -32,18 +32,18 @@ func (l *lister) guest(t *testing.T) *host.Guest {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	ours, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	hostEnd, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := listener.Accept()
+	guestEnd, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = wire.NewConn(theirs, wire.Guest, func(s *wire.Stream, request []byte) {
+		_ = wire.NewConn(guestEnd, wire.Guest, func(s *wire.Stream, request []byte) {
 			r, err := wire.DecodeRequest(request)
 			if err != nil {
 				t.Error(err)
@@ -51,7 +51,7 @@ func (l *lister) guest(t *testing.T) *host.Guest {
 			go l.answer(t, s, r)
 		}).Serve()
 	}()
-	g := host.New(ours)
+	g := host.New(hostEnd)
 	t.Cleanup(func() {
 		g.Close()
 		<-served

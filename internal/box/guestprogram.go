@@ -13,22 +13,22 @@ import (
 // program before it, which must have ended.
 func (m *Guests) Launch(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
 	m.cfg.Ran.Store(true)
-	return m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, wire.ProgramID, out) })
+	return m.callKeeper(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, wire.ProgramID, out) })
 }
 
 // Restart makes the guest start the program of Launch again as r says. Afterwards Launch fails.
 func (m *Guests) Restart(ctx context.Context, r wire.Restart) error {
-	_, err := m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return nil, g.Restart(ctx, r) })
+	_, err := m.callKeeper(ctx, func(g *host.Guest) (*host.Detached, error) { return nil, g.Restart(ctx, r) })
 	return err
 }
 
 // Program watches the program of Launch; see host.Guest.Program.
 func (m *Guests) Program(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) {
-	return m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Program(ctx, follow, out) })
+	return m.callKeeper(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Program(ctx, follow, out) })
 }
 
-// kept calls do with the guest that keeps detached commands.
-func (m *Guests) kept(ctx context.Context, do func(g *host.Guest) (*host.Detached, error)) (provider.DetachedBackend, error) {
+// callKeeper calls do with the guest that keeps detached commands.
+func (m *Guests) callKeeper(ctx context.Context, do func(g *host.Guest) (*host.Detached, error)) (provider.DetachedBackend, error) {
 	g, err := m.keeper(ctx)
 	if err != nil {
 		return nil, err

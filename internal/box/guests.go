@@ -63,8 +63,8 @@ type guest struct {
 	err     error
 }
 
-// died returns what the guest reported about itself; zero if u is nil.
-func (u *guest) died() wire.Swept {
+// lastReport returns what the guest reported about itself; zero if u is nil.
+func (u *guest) lastReport() wire.Swept {
 	if u == nil {
 		return wire.Swept{}
 	}
@@ -113,9 +113,9 @@ func (m *Guests) Ready(ctx context.Context) error {
 	return nil
 }
 
-// settled must be called when the service is ready. If the service's own program exits after that, it has broken the
+// markReady must be called when the service is ready. If the service's own program exits after that, it has broken the
 // service.
-func (m *Guests) settled() { m.ends = m.now().Ends }
+func (m *Guests) markReady() { m.ends = m.now().Ends }
 
 // HasEnded reports whether the service's own program has exited by itself since the service was ready.
 func (m *Guests) HasEnded() bool { return m.now().Ends > m.ends }
@@ -292,7 +292,7 @@ func (m *Guests) join(ctx context.Context, r role, find bool) (*guest, error) {
 	go func() {
 		defer close(u.started)
 		defer giveUp(nil)
-		if u.err = m.start(starting, r, find, u, dead); u.err != nil {
+		if u.err = m.startGuest(starting, r, find, u, dead); u.err != nil {
 			m.forget(r, u)
 			return
 		}

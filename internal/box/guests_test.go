@@ -74,17 +74,17 @@ func (h *fakeUnit) Until(ctx context.Context, wanted func(State) bool) (State, b
 func (h *fakeUnit) start(lacks bool) *exec {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ours, pipe := net.Pipe()
-	theirs := buffer(pipe)
-	e := &exec{stopped: h.stopped, Conn: ours, theirs: theirs, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks, Survivors: h.survivors}}
+	own, pipe := net.Pipe()
+	other := buffer(pipe)
+	e := &exec{stopped: h.stopped, Conn: own, guestEnd: other, swept: wire.Swept{User: 7, Began: uint64(10 * (len(h.execs) + 1)), Lacks: lacks, Survivors: h.survivors}}
 	h.execs = append(h.execs, e)
 	if h.mute {
 		go func() {
-			_, _ = io.Copy(io.Discard, theirs)
-			_ = theirs.Close()
+			_, _ = io.Copy(io.Discard, other)
+			_ = other.Close()
 		}()
 	} else {
-		go func() { _ = wire.NewConn(theirs, wire.Guest, e.answer).Serve() }() // ends with the connection
+		go func() { _ = wire.NewConn(other, wire.Guest, e.answer).Serve() }() // ends with the connection
 	}
 	return e
 }
@@ -131,11 +131,11 @@ func (b *buffered) Close() error { return b.close() }
 // exec is a scripted guest.
 type exec struct {
 	net.Conn
-	theirs  net.Conn
-	swept   wire.Swept
-	since   uint64 // argument of the last sweep
-	code    int    // exit code
-	stopped bool
+	guestEnd net.Conn
+	swept    wire.Swept
+	since    uint64 // argument of the last sweep
+	code     int    // exit code
+	stopped  bool
 }
 
 func (e *exec) answer(s *wire.Stream, request []byte) {
@@ -157,15 +157,15 @@ func (e *exec) answer(s *wire.Stream, request []byte) {
 // end makes the guest exit with a code.
 func (e *exec) end(code int) {
 	e.code = code
-	_ = e.theirs.Close()
+	_ = e.guestEnd.Close()
 }
 
 func (e *exec) Complaint() string                           { return "so it complains" }
 func (e *exec) Wait(context.Context) (provider.Exit, error) { return provider.Exit{}, nil }
 func (e *exec) Stopped(context.Context) (bool, error)       { return e.stopped, nil }
 
-// Ended returns immediately, unless the guest is stopped.
-func (e *exec) Ended(_ context.Context, within time.Duration) (int, error) {
+// AwaitEnd returns immediately, unless the guest is stopped.
+func (e *exec) AwaitEnd(_ context.Context, within time.Duration) (int, error) {
 	if e.stopped {
 		<-time.After(within)
 		return -1, nil

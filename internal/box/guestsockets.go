@@ -79,7 +79,7 @@ func (m *Guests) direct(ctx context.Context, user string) (*guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	rw := host.Dialed(conn)
+	rw := host.ResidentConn(conn)
 	met, err := host.Meet(ctx, rw, secret)
 	if err != nil {
 		return nil, errors.Join(err, rw.Close())

@@ -11,10 +11,10 @@ import (
 	"github.com/fumehood/fumehood/internal/wire/host"
 )
 
-// start starts a guest through the Unit. It first kills the processes that the commands of a dead guest left. The main
+// startGuest starts a guest through the Unit. It first kills the processes that the commands of a dead guest left. The main
 // process does so because otherwise the new guest may fail to start. The new guest does so too, because the main
 // process may not have permission.
-func (m *Guests) start(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
+func (m *Guests) startGuest(ctx context.Context, r role, find bool, u, dead *guest) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Within, Slow(m.cfg.Within))
 	defer cancel()
 	defer func() {
@@ -30,7 +30,7 @@ func (m *Guests) start(ctx context.Context, r role, find bool, u, dead *guest) (
 		if find {
 			met, err = m.find(ctx, r.user)
 		} else {
-			met, err = m.meet(ctx, r.user, dead.died())
+			met, err = m.meet(ctx, r.user, dead.lastReport())
 		}
 		if err == nil {
 			u.Guest, u.exec, u.swept, u.relayed, u.near = met.Guest, met.exec, met.swept, met.relayed, met.near
@@ -47,9 +47,9 @@ func (m *Guests) start(ctx context.Context, r role, find bool, u, dead *guest) (
 		if err != nil {
 			return m.explainLost(ctx, err)
 		}
-		m.survived(user, swept.Survivors)
+		m.logSurvivors(user, swept.Survivors)
 	}
-	l, err := m.launch(ctx, user, dead.died())
+	l, err := m.launch(ctx, user, dead.lastReport())
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,10 @@ func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, us
 	before := m.counters(ctx)
 	rw, err := exec(ctx, user)
 	if err != nil {
-		if used := m.usedUp(ctx, before); used != nil {
+		if used := m.processLimitError(ctx, before); used != nil {
 			return nil, used
 		}
-		err = m.broken(err) // the error does not mention the guest, and is not about the command
+		err = m.explainExit(err) // the error does not mention the guest, and is not about the command
 		return nil, &fumehood.Error{Op: "start the guest", Class: fumehood.ClassOf(err), Err: err}
 	}
 	u := c.guest
@@ -115,23 +115,23 @@ func (m *Guests) launchBy(ctx context.Context, exec func(ctx context.Context, us
 		err = m.cfg.Trusted(ctx)
 	}
 	if err != nil {
-		err = m.broken(c.failed(ctx, err))
-		return nil, cmp.Or(m.usedUp(ctx, before), err)
+		err = m.explainExit(c.failStart(ctx, err))
+		return nil, cmp.Or(m.processLimitError(ctx, before), err)
 	}
-	m.survived(user, u.swept.Survivors)
+	m.logSurvivors(user, u.swept.Survivors)
 	return u, nil
 }
 
-// broken returns err as an ErrBroken if the service's own program has exited by itself since the service was ready.
-func (m *Guests) broken(err error) error {
+// explainExit returns err as an ErrBroken if the service's own program has exited by itself since the service was ready.
+func (m *Guests) explainExit(err error) error {
 	if m.cfg.Serves || !m.HasEnded() || !errors.Is(err, fumehood.ErrUnavailable) && !errors.Is(err, fumehood.ErrInfrastructure) {
 		return err
 	}
 	return &fumehood.Error{Class: fumehood.ErrBroken, Err: err}
 }
 
-// survived logs that processes of a dead guest could not be killed.
-func (m *Guests) survived(user string, n int) {
+// logSurvivors logs that processes of a dead guest could not be killed.
+func (m *Guests) logSurvivors(user string, n int) {
 	if n > 0 {
 		m.cfg.Log.Warn("a guest died, and processes of its commands cannot be killed", "user", user, "processes", n)
 	}

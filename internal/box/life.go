@@ -64,7 +64,7 @@ func (l *Life) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox,
 	rec := provider.NewRecorder(&spec)
 	sb, err := l.start(ctx, spec, rec)
 	if err != nil {
-		return nil, rec.Failed(Masked(spec.Compose, err))
+		return nil, rec.StartError(MaskError(spec.Compose, err))
 	}
 	return sb, nil
 }
@@ -141,7 +141,7 @@ func Within(ctx context.Context, op string, err error, trouble ...error) error {
 	case IsClosed(ctx):
 		e.Class, e.Err = fumehood.ErrUnavailable, context.Cause(ctx)
 	case ctx.Err() != nil:
-		e.Class, e.Err = fumehood.ErrCanceled, fumehood.Ended(ctx)
+		e.Class, e.Err = fumehood.ErrCanceled, fumehood.Cause(ctx)
 	case ok && strings.Contains(same.Op, " ") && strings.HasPrefix(op+" ", same.Op+" "): // it names the same operation
 		e = *same
 	case known != nil:

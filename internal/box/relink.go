@@ -114,8 +114,8 @@ const (
 	relayNeeds = 14
 )
 
-// crowded returns the error of the sandbox's limit on processes if that is why a relay did not start, otherwise err.
-func (m *Guests) crowded(ctx context.Context, err error) error {
+// explainCrowded returns the error of the sandbox's limit on processes if that is why a relay did not start, otherwise err.
+func (m *Guests) explainCrowded(ctx context.Context, err error) error {
 	c, ok := m.cfg.Unit.(Counter)
 	if !ok || errors.Is(err, fumehood.ErrUnavailable) && ctx.Err() != nil {
 		return err

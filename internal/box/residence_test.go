@@ -10,10 +10,10 @@ func TestGuests_residence(t *testing.T) {
 	t.Parallel()
 	key := []byte("key")
 	names, secrets := map[string]bool{}, [][]byte{key}
-	for _, of := range []func(string) (string, []byte){NewGuests(GuestConfig{ID: "one", Key: key}).residence, NewGuests(GuestConfig{ID: "two", Key: key}).residence} {
+	for _, residence := range []func(string) (string, []byte){NewGuests(GuestConfig{ID: "one", Key: key}).residence, NewGuests(GuestConfig{ID: "two", Key: key}).residence} {
 		for _, user := range []string{"", "nobody", "1000"} {
-			name, secret := of(user)
-			if again, same := of(user); again != name || !bytes.Equal(same, secret) {
+			name, secret := residence(user)
+			if again, same := residence(user); again != name || !bytes.Equal(same, secret) {
 				t.Errorf("%q: differs in another process", user)
 			}
 			if names[name] {

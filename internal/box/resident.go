@@ -28,16 +28,16 @@ import (
 // know. An empty user is the service's own. Containers may share a network and with it the socket names, so the name is
 // not predictable without the key. Each guest has its own secret, because a relay may be led to another guest's socket.
 func (m *Guests) residence(user string) (name string, secret []byte) {
-	what := " " + m.cfg.ID
+	id := " " + m.cfg.ID
 	if user != "" {
-		what += " " + user
+		id += " " + user
 	}
-	of := func(purpose string) []byte {
+	derive := func(purpose string) []byte {
 		mac := hmac.New(sha256.New, m.key)
-		_, _ = io.WriteString(mac, purpose+what) // it never fails
+		_, _ = io.WriteString(mac, purpose+id) // it never fails
 		return mac.Sum(nil)
 	}
-	return "fumehood-" + hex.EncodeToString(of("residence")[:16]), of("secret")
+	return "fumehood-" + hex.EncodeToString(derive("residence")[:16]), derive("secret")
 }
 
 // reside makes a guest that this process has started the resident.
@@ -98,7 +98,7 @@ func (m *Guests) find(ctx context.Context, user string) (*guest, error) {
 		return g, nil
 	}
 	m.cfg.Log.Debug("a resident guest is reached through the daemon only", "user", user, "error", err)
-	return m.relayed(ctx, relayer, user)
+	return m.relayTo(ctx, relayer, user)
 }
 
 // greet makes sure that a resident guest answers.
@@ -115,12 +115,12 @@ func (m *Guests) greet(ctx context.Context, met *host.Guest) (*guest, error) {
 	return &guest{Guest: met, swept: swept}, nil
 }
 
-// relayed connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
-func (m *Guests) relayed(ctx context.Context, relayer Relayer, user string) (*guest, error) {
+// relayTo connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
+func (m *Guests) relayTo(ctx context.Context, relayer Relayer, user string) (*guest, error) {
 	name, secret := m.residence(user)
 	rw, err := relayer.Relay(ctx, name)
 	if err != nil {
-		return nil, m.crowded(ctx, err)
+		return nil, m.explainCrowded(ctx, err)
 	}
 	met, err := host.Meet(ctx, rw, secret)
 	if err == nil {
@@ -141,7 +141,7 @@ func (m *Guests) relayed(ctx context.Context, relayer Relayer, user string) (*gu
 		return nil, errNobody
 	}
 	if exit.Outcome == fumehood.Exited && exit.Code == runtimeAborts {
-		err = m.crowded(ctx, err)
+		err = m.explainCrowded(ctx, err)
 	}
 	return nil, errors.Join(Saying(m.explainLost(ctx, err), rw.Complaint()), werr)
 }
@@ -155,7 +155,7 @@ func (m *Guests) settle(ctx context.Context, user string, dead wire.Swept) (*gue
 	}
 	name, secret := m.residence(user)
 	if err := c.guest.Reside(ctx, name, secret, 0); err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, c.failStart(ctx, err)
 	}
 	if err := m.publish(ctx, c.guest.Guest, user); err != nil { // code in the sandbox may have interfered
 		m.cfg.Log.Debug("later processes reach a guest through the daemon only", "user", user, "error", err)
@@ -183,7 +183,7 @@ func (m *Guests) detach(ctx context.Context, cmd fumehood.Cmd, out provider.Sink
 	if cmd.User != "" && cmd.User != m.cfg.User {
 		d.DetachedBackend, err = m.detachAs(ctx, cmd, out)
 	} else {
-		d.DetachedBackend, err = m.kept(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
+		d.DetachedBackend, err = m.callKeeper(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, 0, out) })
 	}
 	if err != nil {
 		d.depart()

@@ -16,8 +16,8 @@ import (
 // errClosed is the cause of a start that ends because its provider is closed.
 var errClosed = errors.New("the provider is closed")
 
-// Closed returns the error of a start whose provider is closed, before the start or during it.
-func Closed() error {
+// ClosedError returns the error of a start whose provider is closed, before the start or during it.
+func ClosedError() error {
 	return &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnavailable, Err: errClosed}
 }
 
@@ -47,13 +47,13 @@ type Place struct {
 }
 
 // Begin takes a place for a sandbox whose start begins. Settle must be called when the start has ended. The context ends at
-// Settle, or when the set is closed. If the set is closed already, the error is that of Closed. A name that another place
+// Settle, or when the set is closed. If the set is closed already, the error is that of ClosedError. A name that another place
 // has is an ErrConfig; an empty name is not compared.
 func (s *Set) Begin(ctx context.Context, name string) (context.Context, *Place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, Closed()
+		return nil, nil, ClosedError()
 	}
 	for other := range s.places {
 		if name != "" && other.name == name {

@@ -92,7 +92,7 @@ func startAll(ctx context.Context, services []*Service, within time.Duration, lo
 	st.relate()
 	if s := services[0]; len(services) == 1 && s.Serves && s.Units[0].Check() == nil { // it is ready when it has started
 		s.begun = time.Now()
-		return s.timed(ctx, "start", "it has not started", s.Launch)
+		return s.withTimeout(ctx, "start", "it has not started", s.Launch)
 	}
 	guarding, over := context.WithCancel(ctx)
 	defer over()
@@ -177,7 +177,7 @@ func (s *Service) begin(ctx context.Context, guard func()) error {
 		return err
 	}
 	s.begun = time.Now()
-	if err := s.timed(ctx, "start", "it has not started", s.Launch); err != nil {
+	if err := s.withTimeout(ctx, "start", "it has not started", s.Launch); err != nil {
 		return err
 	}
 	s.begun = time.Now()
@@ -200,7 +200,7 @@ func (s *Service) begin(ctx context.Context, guard func()) error {
 			return err
 		}
 	}
-	s.Guests.settled()
+	s.Guests.markReady()
 	close(s.ready)
 	if !s.oneShot {
 		return nil

@@ -32,7 +32,7 @@ func (s *Service) settles(ctx context.Context) error {
 		return nil
 	}
 	if s.commanded() {
-		if err := s.timed(ctx, "start the guest", "it does not answer", s.settle); err != nil {
+		if err := s.withTimeout(ctx, "start the guest", "it does not answer", s.settle); err != nil {
 			return err
 		}
 	}
@@ -100,8 +100,8 @@ func (s *Service) limit(usual time.Duration) (time.Time, time.Duration) {
 	return s.begun.Add(usual), usual
 }
 
-// timed bounds a step of the service's start that has no timeout of its own.
-func (s *Service) timed(ctx context.Context, op, late string, step func(context.Context) error) error {
+// withTimeout bounds a step of the service's start that has no timeout of its own.
+func (s *Service) withTimeout(ctx context.Context, op, late string, step func(context.Context) error) error {
 	deadline, limit := s.limit(readyTimeout)
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -129,11 +129,11 @@ func (s *Service) guard(ctx, guarding context.Context, u Unit) error {
 			deaths = state.Deaths
 			continue
 		}
-		what := fmt.Sprintf("it has exited with code %d", state.Exit)
+		cause := fmt.Sprintf("it has exited with code %d", state.Exit)
 		if s.commanded() {
-			what += ", and commands run in it: it is the default service"
+			cause += ", and commands run in it: it is the default service"
 		}
-		return s.failing(ctx, u, op, fumehood.ErrUnavailable, what)
+		return s.failing(ctx, u, op, fumehood.ErrUnavailable, cause)
 	}
 }
 
@@ -149,12 +149,12 @@ func (s *Service) phase(u Unit, now State) string {
 }
 
 // failing returns the error for a container that did not come up. The error includes the last lines of its log.
-func (s *Service) failing(ctx context.Context, u Unit, op string, class error, what string) error {
+func (s *Service) failing(ctx context.Context, u Unit, op string, class error, problem string) error {
 	elapsed := time.Since(s.begun).Round(time.Millisecond)
 	ctx, cancel := context.WithTimeout(ctx, evidenceWithin)
 	defer cancel()
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%v after its start)", what, elapsed)
+	fmt.Fprintf(&b, "%s (%v after its start)", problem, elapsed)
 	check, log := u.Evidence(ctx, LastLines)
 	if check != "" {
 		b.WriteString("; its last check: " + Readable(check))

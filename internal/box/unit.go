@@ -79,8 +79,8 @@ type Exec interface {
 	Conn
 	// Wait waits for the guest's exit and returns it.
 	Wait(ctx context.Context) (provider.Exit, error)
-	// Ended waits at most within for the guest's exit, and returns the exit code: -1 if the guest is still running.
-	Ended(ctx context.Context, within time.Duration) (int, error)
+	// AwaitEnd waits at most within for the guest's exit, and returns the exit code: -1 if the guest is still running.
+	AwaitEnd(ctx context.Context, within time.Duration) (int, error)
 	// Stopped reports whether the guest is stopped, for example by SIGSTOP.
 	Stopped(ctx context.Context) (bool, error)
 }

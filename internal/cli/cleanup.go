@@ -76,7 +76,7 @@ func (a *commandLine) at(name string) cleaner {
 func (a *commandLine) cleanAll(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
 	others := []cleaner{a.cleanSessions}
 	for _, other := range []string{"local", "native"} {
-		if other != a.provider && (other != "native" || native.Supported() == nil && !a.needsEngine()) {
+		if other != a.provider && (other != "native" || native.CheckSupport() == nil && !a.needsEngine()) {
 			others = append(others, a.at(other))
 		}
 	}
@@ -159,7 +159,7 @@ func (a *commandLine) cleanSessions(ctx context.Context, opts provider.CleanupOp
 }
 
 func (a *commandLine) cleanOne(ctx context.Context, name string, opts provider.CleanupOptions) (found []provider.Leftover, err error) {
-	p, err := a.open(ctx, name)
+	p, err := a.openProvider(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -104,10 +104,10 @@ func (a *commandLine) finish(ctx context.Context, command string, err error) int
 	if err == nil {
 		return 0
 	}
-	var told *signaled
-	if errors.As(context.Cause(ctx), &told) && wasCanceled(err) {
-		a.complain("ended by "+told.name, told.exitCode(), err)
-		return told.exitCode()
+	var byUser *signaled
+	if errors.As(context.Cause(ctx), &byUser) && wasCanceled(err) {
+		a.complain("ended by "+byUser.name, byUser.exitCode(), err)
+		return byUser.exitCode()
 	}
 	code := exitCode(err)
 	var exit *exitError
@@ -131,19 +131,19 @@ func (a *commandLine) complain(message string, code int, err error) {
 		a.log.Error(message, args...)
 		return
 	}
-	fmt.Fprint(a.Err, prefixed(message))
+	fmt.Fprint(a.Err, addPrefix(message))
 }
 
-// prefixed returns a message of ours as it is printed. Each line begins with our name, so that a text of others in it
+// addPrefix returns a message of ours as it is printed. Each line begins with our name, so that a text of others in it
 // cannot look like a message of its own.
-func prefixed(message string) string {
+func addPrefix(message string) string {
 	return "fumehood: " + strings.ReplaceAll(plain(message), "\n", "\nfumehood: ") + "\n"
 }
 
 // wasCanceled reports whether err comes from a cancellation or a signal.
 func wasCanceled(err error) bool {
-	var told *signaled
-	return errors.Is(err, fumehood.ErrCanceled) || errors.Is(err, context.Canceled) || errors.As(err, &told)
+	var sig *signaled
+	return errors.Is(err, fumehood.ErrCanceled) || errors.Is(err, context.Canceled) || errors.As(err, &sig)
 }
 
 // exitCode maps an error to an exit code.

@@ -45,7 +45,7 @@ func (a *commandLine) describe(f *projectFlags, s fumehood.Spec) (app.Described,
 		}
 		f.over(d.Environment)
 		d.Provider = d.Environment.Type
-		if err := a.allowed(d.Environment.File, d.Provider); err != nil {
+		if err := a.checkLocal(d.Environment.File, d.Provider); err != nil {
 			return d, err
 		}
 		if d.Spec, err = a.ofEnvironment(d.Environment, a.withoutSettings(s, true)); err != nil {
@@ -73,9 +73,9 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 	if n := len(e.Setup.Commands); n > 0 {
 		a.log.Warn("the setup of "+e.File+" is not run: use `fumehood session run` for that", "commands", n)
 	}
-	of := *e
-	of.Docker.MountWorkspace = new(false)
-	what, notes, err := of.Sandbox(spec.SandboxOptions{
+	env := *e
+	env.Docker.MountWorkspace = new(false)
+	sandboxSpec, notes, err := env.Sandbox(spec.SandboxOptions{
 		Volumes: spec.VolumeLayers{Workspace: dir, Spawn: s.Mounts}, Image: s.Image, User: s.User, Network: s.Network.Mode, Env: s.Env, Host: os.Environ(), GOOS: runtime.GOOS,
 	})
 	if err != nil {
@@ -85,15 +85,15 @@ func (a *commandLine) ofEnvironment(e *spec.Environment, s fumehood.Spec) (fumeh
 		a.log.Warn(note)
 	}
 	if s.Dir != "" || e.Type == spec.TypeLocal {
-		what.Dir = s.Dir
+		sandboxSpec.Dir = s.Dir
 	}
-	what.Limits = fumehood.Limits{
-		Memory: cmp.Or(s.Limits.Memory, what.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, what.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, what.Limits.PIDs),
-		Disk: cmp.Or(s.Limits.Disk, what.Limits.Disk),
+	sandboxSpec.Limits = fumehood.Limits{
+		Memory: cmp.Or(s.Limits.Memory, sandboxSpec.Limits.Memory), CPUs: cmp.Or(s.Limits.CPUs, sandboxSpec.Limits.CPUs), PIDs: cmp.Or(s.Limits.PIDs, sandboxSpec.Limits.PIDs),
+		Disk: cmp.Or(s.Limits.Disk, sandboxSpec.Limits.Disk),
 	}
-	what.ShmSize, what.Tmpfs = cmp.Or(s.ShmSize, what.ShmSize), addTmpfs(what.Tmpfs, s.Tmpfs)
-	what.Name, what.Keep, what.TTL = s.Name, s.Keep, s.TTL
-	return what, nil
+	sandboxSpec.ShmSize, sandboxSpec.Tmpfs = cmp.Or(s.ShmSize, sandboxSpec.ShmSize), addTmpfs(sandboxSpec.Tmpfs, s.Tmpfs)
+	sandboxSpec.Name, sandboxSpec.Keep, sandboxSpec.TTL = s.Name, s.Keep, s.TTL
+	return sandboxSpec, nil
 }
 
 // addTmpfs returns the file systems of both lists. Those of more replace others at the same path, as mounts do.
@@ -163,7 +163,7 @@ func notForProjects(s fumehood.Spec) string {
 func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 	for _, flag := range []struct {
 		name string
-		said bool
+		set  bool
 	}{
 		{"service", f.service != ""},
 		{"profile", f.profiles != nil},
@@ -173,7 +173,7 @@ func (f *projectFlags) onlyForProjects(egressIsSetting bool) string {
 		{"egress", f.egress != "" && !egressIsSetting},
 		{"prebuilt", f.prebuilt},
 	} {
-		if flag.said {
+		if flag.set {
 			return flag.name
 		}
 	}

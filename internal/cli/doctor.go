@@ -71,7 +71,7 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 
 // withoutDaemon returns why the provider auto is native; nil if it is docker, or if the user has chosen a provider.
 func (a *commandLine) withoutDaemon(ctx context.Context) error {
-	if a.provider != auto || native.Supported() != nil {
+	if a.provider != auto || native.CheckSupport() != nil {
 		return nil
 	}
 	a.quietly()

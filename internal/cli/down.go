@@ -32,7 +32,7 @@ their names. If one of the names is unknown, nothing is removed.`,
 func (a *commandLine) down(ctx context.Context, names []string) error {
 	a.quietly()
 	var others []cleaner
-	if a.provider == auto && native.Supported() == nil && !a.needsEngine() {
+	if a.provider == auto && native.CheckSupport() == nil && !a.needsEngine() {
 		others = append(others, a.at("native"))
 	}
 	if _, err := cleanWith(ctx, a.main(a.downDocker), others, provider.CleanupOptions{Names: names}); err != nil {

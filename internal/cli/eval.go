@@ -69,7 +69,7 @@ failed; 130 interrupted by Ctrl-C.`,
 				}
 				opts.how.Shuffle = &seed
 			}
-			if err := opts.resume.parsed(cmd.Flags(), a.settings.used); err != nil {
+			if err := opts.resume.validate(cmd.Flags(), a.settings.used); err != nil {
 				return err
 			}
 			return runF(cmd.Context(), a, opts)
@@ -135,7 +135,7 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 	untold := func() bool { return true }
 	o.how.Began = func(r *runs.Folder) error {
 		untold = context.AfterFunc(ctx, out.stopping)
-		return out.start(r, repeated)
+		return out.printStart(r, repeated)
 	}
 	o.how.Ended = func(r *eval.Report) error {
 		untold()
@@ -145,7 +145,7 @@ func runEval(ctx context.Context, a *commandLine, o evalOptions) error {
 			err = out.end(r.Dir, &r.Summary)
 		}
 		if len(r.Kept) > 0 {
-			err = errors.Join(err, out.kept(r.Kept))
+			err = errors.Join(err, out.reportKept(r.Kept))
 		}
 		return err
 	}

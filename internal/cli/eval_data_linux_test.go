@@ -108,9 +108,9 @@ func TestEval_hostileDataSet(t *testing.T) {
 			run := as(t, dir, uid, e.Endpoint())
 			before := everything(t, canary)
 
-			said, _ := run("eval", "task.yaml") // samples may fail
-			if !strings.Contains(said, fmt.Sprintf("of %d", len(texts(canary)))) {
-				t.Errorf("the task did not run: %s", said)
+			stdout, _ := run("eval", "task.yaml") // samples may fail
+			if !strings.Contains(stdout, fmt.Sprintf("of %d", len(texts(canary)))) {
+				t.Errorf("the task did not run: %s", stdout)
 			}
 			for _, rows := range [][]string{refused(canary), malformed} {
 				var lines strings.Builder
@@ -132,10 +132,10 @@ func TestEval_hostileDataSet(t *testing.T) {
 						t.Errorf("%s: not rejected: %v, %s", row, err, out)
 					}
 				}
-				said += out
+				stdout += out
 			}
-			if strings.Contains(said, secretWord) || strings.Contains(said, "\x1b[2J") {
-				t.Errorf("the output has the secret or an escape sequence: %q", said)
+			if strings.Contains(stdout, secretWord) || strings.Contains(stdout, "\x1b[2J") {
+				t.Errorf("the output has the secret or an escape sequence: %q", stdout)
 			}
 			if after := everything(t, canary); !maps.Equal(before, after) {
 				t.Errorf("the host's files changed from %v to %v", before, after)

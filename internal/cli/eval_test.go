@@ -72,9 +72,9 @@ func TestOnceHandler(t *testing.T) {
 	}
 	log.With("task", "sums").Info("it has no network")
 	for _, name := range []string{"one", "two"} {
-		of := log.With("sandbox", name, "service", "web")
-		of.Info("it is reached slowly")
-		of.Warn("its guest has died")
+		logger := log.With("sandbox", name, "service", "web")
+		logger.Info("it is reached slowly")
+		logger.Warn("its guest has died")
 	}
 	want := `fumehood: it has no network (because=it has none)
 fumehood: warning: it is slow (sandbox=one)

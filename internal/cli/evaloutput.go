@@ -56,7 +56,7 @@ func (o *evalOutput) event(e api.EvalEvent) error {
 	return o.events.Encode(e)
 }
 
-func (o *evalOutput) start(r *runs.Folder, repeated int) error {
+func (o *evalOutput) printStart(r *runs.Folder, repeated int) error {
 	was, err := api.EvalStartedOf(r)
 	if err != nil {
 		return err
@@ -110,13 +110,13 @@ func (o *evalOutput) end(dir string, s *runs.Summary) error {
 	return o.app.printSummary(dir, s)
 }
 
-// kept reports the sandboxes that are left in place.
-func (o *evalOutput) kept(all []task.Kept) error {
+// reportKept reports the sandboxes that are left in place.
+func (o *evalOutput) reportKept(all []task.Kept) error {
 	if o.people == nil {
 		var errs []error
 		for _, k := range all {
-			of := task.KeyOf(k.Sandbox)
-			e := &api.EvalKeeps{Sandbox: k.Sandbox.Name, Sample: of.Sample, Epoch: of.Epoch, Remove: k.Remove}
+			key := task.KeyOf(k.Sandbox)
+			e := &api.EvalKeeps{Sandbox: k.Sandbox.Name, Sample: key.Sample, Epoch: key.Epoch, Remove: k.Remove}
 			for _, s := range k.Services {
 				e.Services = append(e.Services, api.KeptService(s))
 			}
@@ -135,7 +135,7 @@ func (o *evalOutput) kept(all []task.Kept) error {
 type onceHandler struct {
 	slog.Handler              // for warnings, which name their sandbox
 	once         slog.Handler // for messages that are logged once
-	said         *sync.Map    // messages logged so far
+	logged       *sync.Map    // messages logged so far
 }
 
 func newOnceHandler(h slog.Handler) *onceHandler { return &onceHandler{h, h, &sync.Map{}} }
@@ -145,23 +145,23 @@ func (h *onceHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn {
 		return h.Handler.Handle(ctx, r)
 	}
-	if _, said := h.said.LoadOrStore(r.Message, true); said {
+	if _, logged := h.logged.LoadOrStore(r.Message, true); logged {
 		return nil
 	}
-	of := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	record := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key != "sandbox" {
-			of.AddAttrs(a)
+			record.AddAttrs(a)
 		}
 		return true
 	})
-	return h.once.Handle(ctx, of)
+	return h.once.Handle(ctx, record)
 }
 
 // WithAttrs returns a handler that adds attributes to each record.
 func (h *onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	common := slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool { return a.Key == "sandbox" })
-	return &onceHandler{h.Handler.WithAttrs(attrs), h.once.WithAttrs(common), h.said}
+	return &onceHandler{h.Handler.WithAttrs(attrs), h.once.WithAttrs(common), h.logged}
 }
 
 // WithGroup ignores groups, as the handler below does.

@@ -19,13 +19,13 @@ type evalProgress struct {
 	every    time.Duration
 	began    time.Time
 
-	end   sync.Once
-	mu    sync.Mutex
-	now   task.Progress
-	shown string        // text of the terminal's line
-	told  task.Progress // counts in the last printed line
-	done  chan struct{}
-	ended chan struct{}
+	end     sync.Once
+	mu      sync.Mutex
+	now     task.Progress
+	shown   string        // text of the terminal's line
+	printed task.Progress // counts in the last printed line
+	done    chan struct{}
+	ended   chan struct{}
 }
 
 const (
@@ -72,8 +72,8 @@ func (p *evalProgress) tell() {
 	case p.now.Total == 0:
 	case p.terminal != nil:
 		p.draw(p.line())
-	case p.now != p.told:
-		p.told = p.now
+	case p.now != p.printed:
+		p.printed = p.now
 		fmt.Fprintf(p.w, "fumehood: %s\n", p.line())
 	}
 }
@@ -83,11 +83,11 @@ func (p *evalProgress) line() string {
 	n := p.now
 	parts := []string{fmt.Sprintf("%d/%d done", n.Passed+n.Failed+n.Errors, n.Total)}
 	for _, count := range []struct {
-		n    int
-		what string
+		n     int
+		label string
 	}{{n.Passed, "passed"}, {n.Failed, "failed"}, {n.Errors, "without a score"}, {n.Running, "running"}, {n.Starting, "starting"}} {
 		if count.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", count.n, count.what))
+			parts = append(parts, fmt.Sprintf("%d %s", count.n, count.label))
 		}
 	}
 	return strings.Join(parts, ", ") + ", " + time.Since(p.began).Round(time.Second).String()

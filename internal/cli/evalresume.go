@@ -26,9 +26,9 @@ func (o *resumeOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.failed, "retry-failed", false, "with --resume: repeat attempts that failed, with a score below 1 or an error of the task")
 }
 
-// parsed checks the options after the flags have been parsed, and records the command line. Settings that come from
+// validate checks the options after the flags have been parsed, and records the command line. Settings that come from
 // variables and the configuration file apply to later commands as well.
-func (o *resumeOptions) parsed(flags *pflag.FlagSet, settings map[string]bool) error {
+func (o *resumeOptions) validate(flags *pflag.FlagSet, settings map[string]bool) error {
 	for _, flag := range []string{"retry-errors", "retry-failed"} {
 		if flags.Changed(flag) && o.run == "" {
 			return usageError("--%s needs --resume", flag)

@@ -101,7 +101,7 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 	began := time.Now()
 	err = a.in(ctx, opts.named, func(sb fumehood.Sandbox, svc fumehood.Service) (err error) {
 		sb.Record(journal)
-		r.started(sb.Info(), time.Since(began))
+		r.recordStart(sb.Info(), time.Since(began))
 		r.image = svc.ServiceInfo().Image
 		opts.cmd.Stdin = a.In
 		r.result, err = svc.Exec(ctx, opts.cmd)
@@ -113,7 +113,7 @@ func runExec(ctx context.Context, a *commandLine, opts execOptions) error {
 	if err != nil {
 		return err
 	}
-	return a.ended(opts.cmd, r.result)
+	return a.resultError(opts.cmd, r.result)
 }
 
 // detach starts a command that keeps running, and prints its number.
@@ -134,7 +134,7 @@ func (a *commandLine) execShown(ctx context.Context, svc fumehood.Service, cmd f
 		if err != nil {
 			return err
 		}
-		return a.ended(cmd, res)
+		return a.resultError(cmd, res)
 	}
 	cmd.Stdin = a.In
 	a.pass(&cmd)
@@ -142,12 +142,12 @@ func (a *commandLine) execShown(ctx context.Context, svc fumehood.Service, cmd f
 	if err != nil {
 		return ofOutput(err)
 	}
-	return a.ended(cmd, res)
+	return a.resultError(cmd, res)
 }
 
-// ended maps the result of a command in a named sandbox to our exit code. The sandbox's memory limit is not known
+// resultError maps the result of a command in a named sandbox to our exit code. The sandbox's memory limit is not known
 // here.
-func (a *commandLine) ended(cmd fumehood.Cmd, res *fumehood.Result) error {
+func (a *commandLine) resultError(cmd fumehood.Cmd, res *fumehood.Result) error {
 	if res.Outcome == fumehood.OutOfMemory {
 		return &exitError{code: exitMemory, err: fmt.Errorf("the command %s%s", outOfMemory(res), because(res))}
 	}

@@ -101,7 +101,7 @@ func (a *commandLine) withImages(ctx context.Context, file string, allow allowFl
 		}
 		allow.over(e)
 	}
-	p, err := a.open(ctx, a.provider)
+	p, err := a.openProvider(ctx, a.provider)
 	if err != nil {
 		return err
 	}

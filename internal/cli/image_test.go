@@ -24,16 +24,16 @@ func TestImageBuild_name(t *testing.T) {
 	e := needDocker(t)
 	first, dir := program(t)
 	ctx := context.WithoutCancel(t.Context())
-	const theirs, own = "fh-name-of-another:cli-test", "fh-name-of-ours:cli-test"
+	const foreign, own = "fh-name-of-another:cli-test", "fh-name-of-ours:cli-test"
 	base, found, err := e.Image(ctx, "fumehood-test/busybox")
 	if err != nil || !found {
 		t.Fatalf("no test image: %v", err)
 	}
-	if err := e.Tag(ctx, base.ID, theirs); err != nil {
+	if err := e.Tag(ctx, base.ID, foreign); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := e.Untag(ctx, theirs); err != nil {
+		if err := e.Untag(ctx, foreign); err != nil {
 			t.Error(err)
 		}
 	})
@@ -71,8 +71,8 @@ func TestImageBuild_name(t *testing.T) {
 	const one, two = "FROM fumehood-test/busybox\nENV A=1\n", "FROM fumehood-test/busybox\nENV A=2\n"
 	// No other test uses these names, since a name moves if the check is broken.
 	for _, c := range []struct{ image, says string }{
-		{theirs, "the name belongs to an image that this user's Fumehood did not build"},
-		{"docker.io/library/" + theirs, "the name belongs to an image that this user's Fumehood did not build"},
+		{foreign, "the name belongs to an image that this user's Fumehood did not build"},
+		{"docker.io/library/" + foreign, "the name belongs to an image that this user's Fumehood did not build"},
 		{"fumehood-fh-names:cli-test", "names that begin with fumehood are for Fumehood's own images"},
 		{"fumehood-build:fh-names", "names that begin with fumehood are for Fumehood's own images"},
 	} {
@@ -85,7 +85,7 @@ func TestImageBuild_name(t *testing.T) {
 		}
 	}
 	// Unused names could belong to anybody. The second one is a frontend, for "# syntax=docker/dockerfile:1.987".
-	for _, image := range []string{own, "docker/dockerfile:1.987", theirs} {
+	for _, image := range []string{own, "docker/dockerfile:1.987", foreign} {
 		was := idOf(image)
 		if out, err := build(image, one); err != nil {
 			t.Errorf("%s: %v\n%s", image, err, out)

@@ -29,7 +29,7 @@ A file can also be used without loading it: --image docker-archive:FILE.`,
 }
 
 func (a *commandLine) loadImages(ctx context.Context, file string) (err error) {
-	p, err := a.open(ctx, a.provider)
+	p, err := a.openProvider(ctx, a.provider)
 	if err != nil {
 		return err
 	}

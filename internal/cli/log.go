@@ -95,7 +95,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, err := io.WriteString(h.w, prefixed(b.String()))
+	_, err := io.WriteString(h.w, addPrefix(b.String()))
 	return err
 }
 

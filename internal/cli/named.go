@@ -36,7 +36,7 @@ func (a *commandLine) places() []string {
 	switch {
 	case a.provider != auto:
 		return []string{a.provider}
-	case native.Supported() == nil && !a.needsEngine():
+	case native.CheckSupport() == nil && !a.needsEngine():
 		return []string{"native", "docker"} // native looks into a folder
 	}
 	return []string{"docker"}
@@ -44,7 +44,7 @@ func (a *commandLine) places() []string {
 
 // lacksDocker reports whether err is that of a missing Docker daemon, and the provider is auto, which needs none.
 func (a *commandLine) lacksDocker(err error) bool {
-	return errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && !a.needsEngine() && native.Supported() == nil
+	return errors.Is(err, docker.ErrNoDaemon) && a.provider == auto && !a.needsEngine() && native.CheckSupport() == nil
 }
 
 // notInDocker is a hint: no name was looked up in Docker, because of an error of lacksDocker.
@@ -58,7 +58,7 @@ func notInDocker(command string, err error) string {
 // opener opens one of the providers in places. It returns nil if auto includes that provider, but it names no sandboxes.
 func (a *commandLine) opener(ctx context.Context, place string) (opened, error) {
 	a.quietly()
-	p, err := a.open(ctx, place)
+	p, err := a.openProvider(ctx, place)
 	if a.lacksDocker(err) {
 		a.log.Debug("there may be more sandboxes in Docker", "error", err)
 	}

@@ -42,7 +42,7 @@ var oldVersion = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 // The native provider's builds need an Engine too.
 func TestOldEngine_strictBuild(t *testing.T) {
 	t.Parallel()
-	if err := native.Supported(); err != nil {
+	if err := native.CheckSupport(); err != nil {
 		t.Skip(err)
 	}
 	socket := filepath.Join(t.TempDir(), "s")

@@ -107,14 +107,14 @@ func (a *commandLine) listProcesses(svc fumehood.Service, asJSON bool) error {
 		if info.Ended {
 			state = "ended"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", info.ID, state, info.Started.UTC().Format(time.RFC3339), quoted(info.Args))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", info.ID, state, info.Started.UTC().Format(time.RFC3339), quoteArgs(info.Args))
 	}
 	return w.Flush()
 }
 
-// quoted formats a command's arguments on one line. Arguments that would be ambiguous or unsafe on a terminal are
+// quoteArgs formats a command's arguments on one line. Arguments that would be ambiguous or unsafe on a terminal are
 // quoted.
-func quoted(args []string) string {
+func quoteArgs(args []string) string {
 	words := make([]string, len(args))
 	for i, arg := range args {
 		words[i] = arg
@@ -198,7 +198,7 @@ func (a *commandLine) awaitProcess(ctx context.Context, p fumehood.Process, _ []
 	if res.Outcome == fumehood.TimedOut {
 		return &exitError{code: exitTimeout, err: errors.New("the command timed out")}
 	}
-	return a.ended(fumehood.Cmd{}, res)
+	return a.resultError(fumehood.Cmd{}, res)
 }
 
 func (a *commandLine) newProcessWriteCommand() *cobra.Command {

@@ -16,8 +16,8 @@ import (
 // auto is the provider that chooses: docker if an Engine answers, else native.
 const auto = "auto"
 
-// open opens the provider with this name, which may be auto.
-func (a *commandLine) open(ctx context.Context, name string) (fumehood.Provider, error) {
+// openProvider opens the provider with this name, which may be auto.
+func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.Provider, error) {
 	switch docker.Transport(a.transport) {
 	case "", docker.TransportGuest, docker.TransportEngine:
 	default:
@@ -58,7 +58,7 @@ func (a *commandLine) openAuto(ctx context.Context) (fumehood.Provider, error) {
 	if !errors.Is(err, docker.ErrNoDaemon) || a.needsEngine() {
 		return p, err
 	}
-	n, nerr := a.open(ctx, "native")
+	n, nerr := a.openProvider(ctx, "native")
 	if nerr != nil {
 		return nil, errors.Join(err, nerr)
 	}
@@ -77,7 +77,7 @@ func reason(err error) string {
 func (a *commandLine) openDocker(ctx context.Context) (fumehood.Provider, error) {
 	p, err := docker.New(ctx, a.dockerOptions())
 	if err != nil && ctx.Err() != nil { // we were interrupted: don't blame the daemon
-		return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		return nil, &fumehood.Error{Op: "connect", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
 	if err != nil {
 		return nil, err
@@ -89,9 +89,9 @@ func (a *commandLine) openDocker(ctx context.Context) (fumehood.Provider, error)
 // providers have too.
 func (a *commandLine) openFor(ctx context.Context, fileType string) (fumehood.Provider, error) {
 	if fileType == spec.TypeDocker && a.provider != spec.TypeLocal {
-		return a.open(ctx, a.provider)
+		return a.openProvider(ctx, a.provider)
 	}
-	return a.open(ctx, fileType)
+	return a.openProvider(ctx, fileType)
 }
 
 // actions returns the App that carries out commands.
@@ -99,8 +99,8 @@ func (a *commandLine) actions() *app.App {
 	return &app.App{Open: a.openFor, AllowLocal: a.provider == spec.TypeLocal, Building: a.building, Logger: a.log}
 }
 
-// allowed rejects type local in a file unless --provider local is given.
-func (a *commandLine) allowed(file, kind string) error {
+// checkLocal rejects type local in a file unless --provider local is given.
+func (a *commandLine) checkLocal(file, kind string) error {
 	return spec.CheckType(file, kind, a.provider == spec.TypeLocal)
 }
 

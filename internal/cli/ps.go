@@ -62,8 +62,8 @@ func services(infos []fumehood.ServiceInfo, states map[string]string) []serviceJ
 	return all
 }
 
-// kept lists the kept sandboxes by name.
-func (a *commandLine) kept(ctx context.Context) (all []provider.KeptSandbox, err error) {
+// findKept lists the kept sandboxes by name.
+func (a *commandLine) findKept(ctx context.Context) (all []provider.KeptSandbox, err error) {
 	for _, place := range a.places() {
 		o, err := a.opener(ctx, place)
 		if a.lacksDocker(err) || err == nil && o == nil {
@@ -83,7 +83,7 @@ func (a *commandLine) kept(ctx context.Context) (all []provider.KeptSandbox, err
 }
 
 func (a *commandLine) ps(ctx context.Context, asJSON bool) error {
-	kept, err := a.kept(ctx)
+	kept, err := a.findKept(ctx)
 	if err != nil {
 		return err
 	}

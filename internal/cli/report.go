@@ -19,7 +19,7 @@ type report struct {
 	result         *fumehood.Result
 }
 
-func (r *report) started(info fumehood.Info, took time.Duration) {
+func (r *report) recordStart(info fumehood.Info, took time.Duration) {
 	r.sandbox, r.image, r.start = info.Name, info.Services[0].Image, took
 }
 

@@ -127,37 +127,37 @@ func (f *sandboxFlags) add(flags *pflag.FlagSet) {
 
 // spec checks the flags and returns the spec of the sandbox.
 func (f *sandboxFlags) spec() (fumehood.Spec, error) {
-	what := fumehood.Spec{
+	s := fumehood.Spec{
 		Image: f.image, User: f.user, Dir: f.workdir, Network: fumehood.Network{Mode: f.network}, Tmpfs: f.tmpfs,
 		Limits: fumehood.Limits{CPUs: f.cpus, PIDs: f.pids},
 	}
 	var err error
 	if f.memory != "" {
-		if what.Limits.Memory, err = spec.ParseSize(f.memory); err != nil {
-			return what, fmt.Errorf("--memory %w", err)
+		if s.Limits.Memory, err = spec.ParseSize(f.memory); err != nil {
+			return s, fmt.Errorf("--memory %w", err)
 		}
 	}
 	if f.disk != "" {
-		if what.Limits.Disk, err = spec.ParseSize(f.disk); err != nil {
-			return what, fmt.Errorf("--disk %w", err)
+		if s.Limits.Disk, err = spec.ParseSize(f.disk); err != nil {
+			return s, fmt.Errorf("--disk %w", err)
 		}
 	}
 	if f.shmSize != "" {
-		if what.ShmSize, err = spec.ParseSize(f.shmSize); err != nil || what.ShmSize <= 0 {
-			return what, fmt.Errorf("--shm-size %q is not a size: write a number and a unit, such as 1GiB", f.shmSize)
+		if s.ShmSize, err = spec.ParseSize(f.shmSize); err != nil || s.ShmSize <= 0 {
+			return s, fmt.Errorf("--shm-size %q is not a size: write a number and a unit, such as 1GiB", f.shmSize)
 		}
 	}
-	if what.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
-		return what, err
+	if s.Env, err = parseEnv(f.env, os.LookupEnv); err != nil {
+		return s, err
 	}
 	for _, m := range f.mounts {
 		mount, err := parseMount(m)
 		if err != nil {
-			return what, err
+			return s, err
 		}
-		what.Mounts = append(what.Mounts, mount)
+		s.Mounts = append(s.Mounts, mount)
 	}
-	return what, nil
+	return s, nil
 }
 
 // options checks the flags and returns the options of the run.
@@ -171,12 +171,12 @@ func (f *runFlags) options(args []string) (runOptions, error) {
 	if f.json && f.tty {
 		return runOptions{}, errors.New("--json cannot be combined with --tty")
 	}
-	what, err := f.spec()
+	spec, err := f.spec()
 	if err != nil {
 		return runOptions{}, err
 	}
-	what.Keep = f.keep
-	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: what}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout, CPUTime: f.cpuTime, TTY: f.tty}}
+	spec.Keep = f.keep
+	opts := runOptions{json: f.json, journal: f.journal, spec: app.Described{Spec: spec}, cmd: fumehood.Cmd{Args: args, Timeout: f.timeout, CPUTime: f.cpuTime, TTY: f.tty}}
 	if opts.cmd.Rlimits, err = parseUlimits(f.ulimits); err != nil {
 		return runOptions{}, err
 	}
@@ -249,8 +249,8 @@ func parseUlimits(limits []string) (fumehood.Rlimits, error) {
 // parseMount parses HOST:SANDBOX[:ro|:rw]. The mount is read-only by default.
 func parseMount(s string) (fumehood.Mount, error) {
 	host, rest, ok := cutHost(s)
-	path, mode, said := strings.Cut(rest, ":")
-	if !ok || host == "" || !strings.HasPrefix(path, "/") || said && mode != "ro" && mode != "rw" {
+	path, mode, hasMode := strings.Cut(rest, ":")
+	if !ok || host == "" || !strings.HasPrefix(path, "/") || hasMode && mode != "ro" && mode != "rw" {
 		return fumehood.Mount{}, fmt.Errorf("--volume %q is not HOST:SANDBOX[:ro|:rw] with an absolute SANDBOX path", s)
 	}
 	abs, err := filepath.Abs(host)
@@ -295,9 +295,9 @@ func (a *commandLine) runReported(ctx context.Context, opts runOptions, r *repor
 	opts.cmd.Stdin = a.In
 	do := app.RunOptions{Sandbox: opts.spec, Cmd: opts.cmd, In: opts.in, Out: opts.out}
 	do.Started = func(sb fumehood.Sandbox, took time.Duration) {
-		r.started(sb.Info(), took)
+		r.recordStart(sb.Info(), took)
 		if opts.spec.Keep {
-			a.tellKept(ctx, sb)
+			a.logKept(ctx, sb)
 		}
 	}
 	switch {
@@ -407,8 +407,8 @@ func because(res *fumehood.Result) string {
 	return ": " + res.Reason
 }
 
-// tellKept logs how to enter and remove a sandbox that stays.
-func (a *commandLine) tellKept(ctx context.Context, sb fumehood.Sandbox) {
+// logKept logs how to enter and remove a sandbox that stays.
+func (a *commandLine) logKept(ctx context.Context, sb fumehood.Sandbox) {
 	a.tell("the sandbox stays; remove it with: fumehood cleanup %s", sb.Info().Name)
 	if c, err := sb.Connection(ctx); err == nil {
 		a.tell("enter it with: %s", spec.QuoteAll(c.Shell))

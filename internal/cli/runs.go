@@ -237,19 +237,19 @@ func percent(part float64) string {
 }
 
 // counts formats how many there are of each name, most frequent first.
-func counts(of map[string]int) string {
-	names := slices.SortedFunc(maps.Keys(of), func(x, y string) int { return cmp.Or(of[y]-of[x], strings.Compare(x, y)) })
+func counts(numbers map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(numbers), func(x, y string) int { return cmp.Or(numbers[y]-numbers[x], strings.Compare(x, y)) })
 	for i, name := range names {
-		names[i] = fmt.Sprintf("%d %s", of[name], name)
+		names[i] = fmt.Sprintf("%d %s", numbers[name], name)
 	}
 	return strings.Join(names, ", ")
 }
 
 // shares formats the share of time of each phase, in the order of phases.
-func shares(of map[string]runs.Phase) string {
+func shares(phases map[string]runs.Phase) string {
 	var parts []string
 	for _, phase := range []string{"acquire", "setup", "solve", "score", "remove"} {
-		if p, ok := of[phase]; ok {
+		if p, ok := phases[phase]; ok {
 			parts = append(parts, fmt.Sprintf("%s %.0f %%", phase, 100*p.Share))
 		}
 	}

@@ -232,27 +232,27 @@ func showStep(b *strings.Builder, name string, s *task.StepResult) {
 		}
 		fmt.Fprintf(b, "  %s, %s:\n", out.name, size)
 		for line := range strings.Lines(out.Text()) {
-			fmt.Fprintf(b, "    %s\n", shown(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(b, "    %s\n", printableLine(strings.TrimSuffix(line, "\n")))
 		}
 	}
 }
 
-// shown returns a line of a program's output that is safe to print on a terminal.
-func shown(line string) string {
+// printableLine returns a line of a program's output that is safe to print on a terminal.
+func printableLine(line string) string {
 	quoted := strconv.Quote(line)
 	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\t`, "\t").Replace(quoted[1 : len(quoted)-1])
 }
 
 // onLine joins text into one line that is safe to print on a terminal.
 func onLine(text string) string {
-	return shown(strings.Join(strings.Fields(text), " "))
+	return printableLine(strings.Join(strings.Fields(text), " "))
 }
 
 // inLines indents all lines of text but the first. The lines are safe to print on a terminal.
 func inLines(text string) string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSpace(text)) {
-		lines = append(lines, shown(strings.TrimRight(line, "\n")))
+		lines = append(lines, printableLine(strings.TrimRight(line, "\n")))
 	}
 	return strings.Join(lines, "\n    ")
 }

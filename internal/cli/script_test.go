@@ -97,7 +97,7 @@ func dockerWorks() (bool, error) {
 }
 
 func nativeWorks() (bool, error) {
-	if native.Supported() != nil {
+	if native.CheckSupport() != nil {
 		return false, nil
 	}
 	_, err := os.Stat(filepath.Join(testimages.Dir(), "busybox.tar"))

@@ -140,7 +140,7 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 	s := server.New(ctx, server.Options{
 		Open: func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
 			a.pulled = report
-			return a.open(ctx, a.provider)
+			return a.openProvider(ctx, a.provider)
 		},
 		Local: a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})

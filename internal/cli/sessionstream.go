@@ -168,7 +168,7 @@ func readCommands(in io.Reader) func(ctx context.Context) (session.ExecuteOption
 				o, err = r.options()
 			}
 		case <-ctx.Done():
-			return o, &fumehood.Error{Op: "read commands", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+			return o, &fumehood.Error{Op: "read commands", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 		}
 		if err == nil || errors.Is(err, io.EOF) {
 			return o, err

@@ -65,7 +65,7 @@ func envName(flag string) string {
 // apply sets each flag of cmd that is a setting and was not given, from the environment or else from the
 // configuration file. It returns all errors.
 func (s *settings) apply(cmd *cobra.Command) error {
-	config, err := s.read(knownSettings(cmd.Root()))
+	config, err := s.readSettings(knownSettings(cmd.Root()))
 	s.used = map[string]bool{}
 	errs := []error{err}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -143,9 +143,9 @@ type configEntry struct {
 	line  int
 }
 
-// read reads the configuration file, a mapping of settings to plain values. Unknown and duplicate keys are errors. It
+// readSettings reads the configuration file, a mapping of settings to plain values. Unknown and duplicate keys are errors. It
 // returns all errors, and the valid settings.
-func (s *settings) read(known []string) (map[string]configEntry, error) {
+func (s *settings) readSettings(known []string) (map[string]configEntry, error) {
 	if s.configFile == "" {
 		return nil, nil
 	}

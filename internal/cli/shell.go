@@ -31,7 +31,7 @@ is a common type, otherwise xterm, unless the service sets it.`,
 				if err != nil {
 					return err
 				}
-				return a.ended(login, res)
+				return a.resultError(login, res)
 			})
 		},
 	}

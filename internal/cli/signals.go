@@ -24,7 +24,7 @@ func onSignal(ctx context.Context, quit func(code int)) (_ context.Context, stop
 	signal.Notify(signals, endingSignals...)
 	done := make(chan struct{})
 	go func() {
-		told := false
+		logged := false
 		for {
 			select {
 			case <-done:
@@ -38,10 +38,10 @@ func onSignal(ctx context.Context, quit func(code int)) (_ context.Context, stop
 					number = int(n)
 				}
 				s := &signaled{name: sig.String(), number: number}
-				if told {
+				if logged {
 					quit(s.exitCode())
 				}
-				told = true
+				logged = true
 				cancel(s)
 			}
 		}

@@ -30,7 +30,7 @@ import (
 const patience = time.Minute
 
 // eventually polls until happened returns true. It fails the test after patience.
-func eventually(t *testing.T, what string, happened func() bool) {
+func eventually(t *testing.T, condition string, happened func() bool) {
 	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
@@ -39,7 +39,7 @@ func eventually(t *testing.T, what string, happened func() bool) {
 		select {
 		case <-again.C:
 		case <-limit:
-			t.Fatalf("%s: not within %v", what, patience)
+			t.Fatalf("%s: not within %v", condition, patience)
 		}
 	}
 }
@@ -211,12 +211,12 @@ func TestSignal_copyOut(t *testing.T) {
 // slowRemoval starts a proxy between a program and the daemon that blocks removals of the container in of. It does not
 // block other removals, such as those of a dead owner's objects, which do not depend on the signal. removing receives a
 // value for each blocked request.
-func slowRemoval(t *testing.T, e *engine.Client) (address string, of *atomic.Pointer[engine.Object], removing <-chan struct{}) {
+func slowRemoval(t *testing.T, e *engine.Client) (address string, object *atomic.Pointer[engine.Object], removing <-chan struct{}) {
 	t.Helper()
-	of = new(atomic.Pointer[engine.Object])
+	object = new(atomic.Pointer[engine.Object])
 	asked := make(chan struct{}, 16)
 	socket := dockertest.Between(t, e, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		o := of.Load()
+		o := object.Load()
 		if o != nil && r.Method == http.MethodDelete && (strings.HasSuffix(r.URL.Path, "/containers/"+o.ID) || strings.HasSuffix(r.URL.Path, "/containers/"+o.Name)) {
 			asked <- struct{}{}
 			<-r.Context().Done() // until the program has gone
@@ -224,13 +224,13 @@ func slowRemoval(t *testing.T, e *engine.Client) (address string, of *atomic.Poi
 		}
 		next.ServeHTTP(w, r)
 	})
-	return "unix://" + socket, of, asked
+	return "unix://" + socket, object, asked
 }
 
 func TestSignal_second(t *testing.T) {
 	t.Parallel()
 	e := needDocker(t)
-	address, of, removing := slowRemoval(t, e)
+	address, object, removing := slowRemoval(t, e)
 	cmd, dir := program(t, "run", "--", "sh", "-c", "echo ready; sleep 600")
 	cmd.Env = append(cmd.Env, "DOCKER_HOST="+address, "FUMEHOOD_NO_REAPER=1")
 	out, err := cmd.StdoutPipe()
@@ -245,7 +245,7 @@ func TestSignal_second(t *testing.T) {
 	if err != nil || len(objects) != 1 {
 		t.Fatalf("the sandbox has %v, %v", objects, err)
 	}
-	of.Store(&objects[0])
+	object.Store(&objects[0])
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -397,8 +397,8 @@ func TestOnSignal(t *testing.T) {
 	raise(syscall.SIGPIPE) // has no effect
 	raise(syscall.SIGTERM)
 	<-ctx.Done()
-	var told *signaled
-	if !errors.As(context.Cause(ctx), &told) || told.exitCode() != 143 {
+	var sig *signaled
+	if !errors.As(context.Cause(ctx), &sig) || sig.exitCode() != 143 {
 		t.Fatalf("the cause is %v, want SIGTERM", context.Cause(ctx))
 	}
 	raise(syscall.SIGINT)

@@ -73,18 +73,18 @@ func (f *limitFlags) addTree(flags *pflag.FlagSet, when string) {
 
 // limits checks the flags and returns the limits. Zero fields mean the defaults.
 func (f *limitFlags) limits() (l workspace.Limits, err error) {
-	for _, of := range []struct {
+	for _, limit := range []struct {
 		flag, text string
 		to         *int64
 	}{{"max-size", f.size, &l.Bytes}, {"max-stored", f.stored, &l.Stored}} {
-		if of.text == "" {
+		if limit.text == "" {
 			continue
 		}
-		if *of.to, err = spec.ParseSize(of.text); err != nil {
-			return l, usageError("--%s %w", of.flag, err)
+		if *limit.to, err = spec.ParseSize(limit.text); err != nil {
+			return l, usageError("--%s %w", limit.flag, err)
 		}
-		if *of.to == 0 {
-			return l, usageError("--%s %q is not above 0", of.flag, of.text)
+		if *limit.to == 0 {
+			return l, usageError("--%s %q is not above 0", limit.flag, limit.text)
 		}
 	}
 	if f.entries < 0 {
@@ -151,12 +151,12 @@ func (a *commandLine) say(format string, args ...any) error {
 
 // summary describes a snapshot on one line: counts, size and hash.
 func summary(m *workspace.Manifest) string {
-	of := map[workspace.Type]int{}
+	byType := map[workspace.Type]int{}
 	for _, e := range m.Entries {
-		of[e.Type]++
+		byType[e.Type]++
 	}
-	return fmt.Sprintf("%s, %s, %s, %s, hash %s", count(of[workspace.File], "file"), count(of[workspace.Dir], "folder"),
-		count(of[workspace.Link], "link"), spec.FormatSize(m.Size()), m.Hash()[:12])
+	return fmt.Sprintf("%s, %s, %s, %s, hash %s", count(byType[workspace.File], "file"), count(byType[workspace.Dir], "folder"),
+		count(byType[workspace.Link], "link"), spec.FormatSize(m.Size()), m.Hash()[:12])
 }
 
 func (a *commandLine) newSnapshotRestoreCommand() *cobra.Command {

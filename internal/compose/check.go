@@ -121,9 +121,9 @@ func of(svc *types.ServiceConfig, keys ...string) []string {
 
 // rule checks the value of a key of a service.
 type rule struct {
-	key  string
-	what func(*types.ServiceConfig) string // returns the value if it breaks the isolation, else ""
-	why  string
+	key    string
+	breach func(*types.ServiceConfig) string // returns the value if it breaks the isolation, else ""
+	why    string
 }
 
 // rules are allow-lists of values.
@@ -175,7 +175,7 @@ const maxScale = 1000
 
 func (c *checking) service(svc *types.ServiceConfig) {
 	for _, r := range rules {
-		if value := r.what(svc); value != "" {
+		if value := r.breach(svc); value != "" {
 			c.unsafe(of(svc, r.key), value, r.why)
 		}
 	}

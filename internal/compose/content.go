@@ -22,7 +22,7 @@ func (l *loading) readContent() (err error) {
 		return fmt.Errorf("%s is larger than %d bytes", contentName, maxFile)
 	}
 	l.files = []types.ConfigFile{{Filename: contentName, Content: content}}
-	l.places.add(contentName, content)
+	l.places.addDocuments(contentName, content)
 	if l.src.Dir != "" {
 		if l.dir, err = filepath.Abs(l.src.Dir); err != nil {
 			return err
@@ -32,19 +32,19 @@ func (l *loading) readContent() (err error) {
 	return err
 }
 
-// placed returns an error for a relative path in a project without a folder.
-func (l *loading) placed(file string) error { return placed(l.dir, file) }
+// checkPlace returns an error for a relative path in a project without a folder.
+func (l *loading) checkPlace(file string) error { return checkRelative(l.dir, file) }
 
-func placed(dir, file string) error {
+func checkRelative(dir, file string) error {
 	if dir != "" || filepath.IsAbs(file) || path.IsAbs(file) {
 		return nil
 	}
 	return fmt.Errorf("%s is a relative path, but the project has no folder: set Compose.Dir", file)
 }
 
-// placed rejects a relative path in a project without a folder.
-func (c *checking) placed(keys []string, file string) bool {
-	err := placed(c.as.WorkingDir, file)
+// rejectRelative rejects a relative path in a project without a folder.
+func (c *checking) rejectRelative(keys []string, file string) bool {
+	err := checkRelative(c.as.WorkingDir, file)
 	if err != nil {
 		c.refuse(keys, "%w", err)
 	}

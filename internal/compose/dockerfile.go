@@ -33,7 +33,7 @@ func (l *loading) generate() error {
 	}
 	content = bytes.ReplaceAll(content, []byte("$"), []byte("$$")) // a $ in a path is not a variable
 	l.files = []types.ConfigFile{{Filename: dockerfile, Content: content}}
-	l.places.add(dockerfile, content)
+	l.places.addDocuments(dockerfile, content)
 	l.gate, err = hostpath.NewGate(ofProject, l.dir, append(slices.Clip(l.src.AllowRead), dockerfile)...) // the user named the Dockerfile, so it may be read
 	return err
 }

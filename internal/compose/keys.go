@@ -157,8 +157,8 @@ func text(value any) string {
 	case []any:
 		var all []string
 		for _, item := range value {
-			if said := text(item); said != "" {
-				all = append(all, said)
+			if value := text(item); value != "" {
+				all = append(all, value)
 			}
 		}
 		return strings.Join(all, ", ")

@@ -181,7 +181,7 @@ func (l *loading) read() error {
 			return err
 		}
 		l.files = append(l.files, types.ConfigFile{Filename: path, Content: content})
-		l.places.add(path, content)
+		l.places.addDocuments(path, content)
 	}
 	dir := l.src.Dir
 	if dir == "" {
@@ -264,7 +264,7 @@ func (l *loading) checkServiceFiles(project *types.Project, svc types.ServiceCon
 
 // checkServiceFile checks a file of variables or labels before it is read.
 func (l *loading) checkServiceFile(path string, required bool) error {
-	if err := l.placed(path); err != nil {
+	if err := l.checkPlace(path); err != nil {
 		return err
 	}
 	if err := l.gate.File(path, maxFile); err != nil {
@@ -327,21 +327,21 @@ func (l *loading) readVariables(env types.Mapping, files []string) (map[string]s
 
 // problem gives an error its class and its place in the files, and masks values of this process's variables.
 func (l *loading) problem(ctx context.Context, err error) error {
-	var ours *fumehood.Error
+	var typed *fumehood.Error
 	switch {
 	case ctx.Err() != nil:
-		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
-	case !errors.As(err, &ours):
-		ours = &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: l.missingImage(err)}
-		if ours.Err == nil {
-			ours.Err = l.wrongValue(err)
+		return &fumehood.Error{Op: opLoad, Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
+	case !errors.As(err, &typed):
+		typed = &fumehood.Error{Op: opLoad, Class: fumehood.ErrFile, Err: l.missingImage(err)}
+		if typed.Err == nil {
+			typed.Err = l.wrongValue(err)
 		}
-		if ours.Err == nil {
-			ours.Err = errors.New(l.places.locate(err.Error()))
+		if typed.Err == nil {
+			typed.Err = errors.New(l.places.locate(err.Error()))
 		}
 	}
-	ours.Err = errors.New(l.mask(l.withUnset(ours.Err.Error())))
-	return ours
+	typed.Err = errors.New(l.mask(l.withUnset(typed.Err.Error())))
+	return typed
 }
 
 func (l *loading) mask(text string) string { return image.Mask(l.src.HostEnv, text) }

@@ -95,7 +95,7 @@ func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member
 			}
 		}
 	}
-	return all, changes, unsupported(c.err())
+	return all, changes, unsupportedError(c.err())
 }
 
 // program checks what runs a service's own program.

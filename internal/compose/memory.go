@@ -21,10 +21,10 @@ func memoryLimit(svc *types.ServiceConfig) types.UnitBytes {
 	return svc.MemLimit
 }
 
-// shared bounds memory that stays in use after the process that filled it has ended, since it then counts against no
+// boundShared bounds memory that stays in use after the process that filled it has ended, since it then counts against no
 // limit. A tmpfs volume is bounded by the sum of the memory limits of the services that mount it. Shared memory, which
 // a service may lend, is bounded by the service's limit. The services could not fill more at one time.
-func (a *applying) shared() {
+func (a *applying) boundShared() {
 	users := map[string]types.UnitBytes{} // by volume: sum of their limits, or negative if one has no limit
 	for _, name := range a.order {
 		svc := a.project.Services[name]

@@ -89,7 +89,7 @@ func (c *checking) bind(at []string, v types.ServiceVolumeConfig) {
 	if v.Bind != nil && !slices.Contains([]string{"", "enabled", "disabled", "readonly"}, v.Bind.Recursive) {
 		c.unsafe(at, "recursive: "+v.Bind.Recursive, "mounts below a read-only one can be written")
 	}
-	if !c.placed(at, v.Source) {
+	if !c.rejectRelative(at, v.Source) {
 		return
 	}
 	switch why := c.gate.Mount(v.Source, !v.ReadOnly); {
@@ -146,7 +146,7 @@ func (c *checking) driverOpts(key string, v types.VolumeConfig) {
 		value, at := v.DriverOpts[name], []string{"volumes", key, "driver_opts", name}
 		switch name {
 		case "type", "device":
-			if name == "device" && v.DriverOpts["o"] == "bind" && !c.placed(at, value) {
+			if name == "device" && v.DriverOpts["o"] == "bind" && !c.rejectRelative(at, value) {
 				continue
 			}
 			if value != "tmpfs" {
@@ -175,7 +175,7 @@ func (c *checking) file(at []string, f types.FileObjectConfig) {
 		c.refuse(append(at, "environment"), "the variable %s is not set; %s", f.Environment, OnlyNamed)
 	case f.Environment != "" && c.as.Environment[f.Environment] == "":
 		c.refuse(append(at, "environment"), "the variable %s is empty: no file is made from it", f.Environment)
-	case f.File != "" && !c.placed(append(at, "file"), f.File):
+	case f.File != "" && !c.rejectRelative(append(at, "file"), f.File):
 	case f.File != "" && hostpath.Unsafe(f.File, false) != "":
 		c.unsafe(append(at, "file"), f.File, hostpath.Unsafe(f.File, false))
 	case f.File != "" && !c.gate.Inside(f.File):

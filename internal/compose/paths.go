@@ -126,7 +126,7 @@ func (l *loading) scanInclude(file string, value any, at base, env types.Mapping
 	if err := l.projectDirectory(file, entry["project_directory"], at, &inner, env); err != nil {
 		return err
 	}
-	vars, err := l.included(file, entry["env_file"], at, inner, env)
+	vars, err := l.readInclude(file, entry["env_file"], at, inner, env)
 	if err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func (l *loading) projectDirectory(file string, value any, at base, inner *base,
 	return nil
 }
 
-// included reads the variables of an include entry.
-func (l *loading) included(file string, value any, at, inner base, env types.Mapping) (types.Mapping, error) {
+// readInclude reads the variables of an include entry.
+func (l *loading) readInclude(file string, value any, at, inner base, env types.Mapping) (types.Mapping, error) {
 	var files []string
 	for _, item := range listOf(value) {
 		path, err := l.reference(file, "include.env_file", item, at.working, env)
@@ -249,7 +249,7 @@ func (l *loading) pass(file, key, path, dir string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
-	err := l.placed(path)
+	err := l.checkPlace(path)
 	if err == nil {
 		err = l.gate.Check(path)
 	}

@@ -21,8 +21,8 @@ type places struct {
 	own   int          // number of documents of the project's own files, which come first; the others are included or extended
 }
 
-// add adds the documents of a file. A file that is not YAML has no places; compose-go reports it.
-func (p *places) add(path string, content []byte) {
+// addDocuments adds the documents of a file. A file that is not YAML has no places; compose-go reports it.
+func (p *places) addDocuments(path string, content []byte) {
 	for dec, n := yaml.NewDecoder(bytes.NewReader(content)), 0; ; n++ {
 		var doc yaml.Node
 		root := &yaml.Node{}
@@ -44,7 +44,7 @@ func (p *places) add(path string, content []byte) {
 // added.
 func (p *places) include(path string, content []byte) {
 	if own := p.own; !slices.Contains(p.files, path) {
-		p.add(path, content)
+		p.addDocuments(path, content)
 		p.own = own
 	}
 }

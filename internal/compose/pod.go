@@ -69,11 +69,11 @@ func (p *Project) CheckPod(keep bool) error {
 		c.together(active)
 		c.podPorts(active)
 	}
-	return unsupported(c.err())
+	return unsupportedError(c.err())
 }
 
-// unsupported makes an error of a check one of the provider.
-func unsupported(err error) error {
+// unsupportedError makes an error of a check one of the provider.
+func unsupportedError(err error) error {
 	if e, ok := errors.AsType[*fumehood.Error](err); ok {
 		e.Class, e.Hint = fumehood.ErrUnsupported, "use the docker provider"
 	}

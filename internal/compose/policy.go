@@ -106,7 +106,7 @@ func (p *Project) Apply(pol Policy) []Change {
 		a.apply(&svc)
 		p.project.Services[name] = svc
 	}
-	a.shared()
+	a.boundShared()
 	return a.changes
 }
 
@@ -129,7 +129,7 @@ func (a *applying) change(svc *types.ServiceConfig, key, from, to, why string) {
 const guestVolume = "fumehood-guest"
 
 func (a *applying) apply(svc *types.ServiceConfig) {
-	svc.Labels = labeled(svc.Labels, a.pol.Labels)
+	svc.Labels = addLabels(svc.Labels, a.pol.Labels)
 	svc.CustomLabels = types.Labels{
 		ProjectLabel: a.project.Name, ServiceLabel: svc.Name, OneoffLabel: "False",
 		VersionLabel: a.pol.Version, WorkingDirLabel: a.project.WorkingDir,
@@ -158,13 +158,13 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	}
 }
 
-// labeled returns a copy of a project's labels with ours added.
-func labeled(theirs types.Labels, ours Labels) types.Labels {
-	l := maps.Clone(theirs)
+// addLabels returns a copy of a project's labels with ours added.
+func addLabels(labels types.Labels, own Labels) types.Labels {
+	l := maps.Clone(labels)
 	if l == nil {
 		l = types.Labels{}
 	}
-	maps.Copy(l, ours)
+	maps.Copy(l, own)
 	return l
 }
 
@@ -183,7 +183,7 @@ func (a *applying) networks() {
 			continue
 		}
 		at := "networks." + key
-		n.Labels = labeled(n.Labels, a.pol.Labels)
+		n.Labels = addLabels(n.Labels, a.pol.Labels)
 		if own := objectName(a.project.Name, key); n.Name != own {
 			a.change(nil, at+".name", n.Name, own, "sandboxes share no network")
 			n.Name = own
@@ -245,7 +245,7 @@ func (a *applying) volumes() {
 			a.change(nil, "volumes."+key+".name", v.Name, own, "sandboxes share no volume")
 			v.Name = own
 		}
-		v.Labels = labeled(v.Labels, a.pol.Labels)
+		v.Labels = addLabels(v.Labels, a.pol.Labels)
 		a.project.Volumes[key] = v
 	}
 	if a.pol.Volume != "" {

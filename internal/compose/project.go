@@ -148,7 +148,7 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	for _, port := range spec.Ports {
 		svc.Ports = append(svc.Ports, types.ServicePortConfig{
 			Mode: "ingress", Protocol: cmp.Or(port.Protocol, fumehood.ProtocolTCP), HostIP: "127.0.0.1", Target: uint32(port.Container), //nolint:gosec // validated
-			Published: published(port.Host),
+			Published: formatPort(port.Host),
 		})
 	}
 	p := &types.Project{
@@ -175,8 +175,8 @@ func Generate(spec fumehood.Spec, main Main, labels Labels) *Project {
 	return &Project{project: p, main: svc.Name, serve: map[string]bool{svc.Name: main.Serve}, runtimes: main.Runtimes}
 }
 
-// published formats a host port. It returns "" for 0, so that the Engine chooses one.
-func published(port int) string {
+// formatPort formats a host port. It returns "" for 0, so that the Engine chooses one.
+func formatPort(port int) string {
 	if port == 0 {
 		return ""
 	}

@@ -44,8 +44,8 @@ var refers = regexp.MustCompile(`\$\{?((?i:[_a-z][_a-z0-9]*))`)
 // of the text many times.
 const maxNested = 100
 
-// nested returns an upper bound for the nesting of references, as in "${A:-${B}}".
-func nested(text string) (deepest int) {
+// maxNesting returns an upper bound for the nesting of references, as in "${A:-${B}}".
+func maxNesting(text string) (deepest int) {
 	depth := 0
 	for i, c := range text {
 		switch {
@@ -59,12 +59,12 @@ func nested(text string) (deepest int) {
 	return deepest
 }
 
-// expanded returns an upper bound for the length of text with references replaced by values. It stops counting above
+// maxExpansion returns an upper bound for the length of text with references replaced by values. It stops counting above
 // maxSize. For each "${", it adds the length of the whole text, which compose-go may search again: 18 KB with 3,600
 // defaults take it 2 s.
-func expanded(text string, sizeOf func(name string) int) int {
+func maxExpansion(text string, sizeOf func(name string) int) int {
 	n := len(text) + strings.Count(text, "${")*len(text)
-	if nested(text) > maxNested {
+	if maxNesting(text) > maxNested {
 		return maxSize + 1
 	}
 	for n <= maxSize {
@@ -103,12 +103,12 @@ func variables(text string, env map[string]string, sizes map[string]int) int {
 			if times := strings.Count(value, "$") + strings.Count(value, `\0`); longest > 0 && times > maxSize/longest {
 				n = maxSize + 1
 			} else {
-				n = expanded(value, sizeOf) + times*longest
+				n = maxExpansion(value, sizeOf) + times*longest
 			}
 		case value == "": // a name without value has its value from elsewhere
 			n = sizeOf(name)
 		default:
-			n = expanded(value, sizeOf)
+			n = maxExpansion(value, sizeOf)
 		}
 		sizes[name] = max(n, sizes[name])
 		longest = max(longest, n)
@@ -227,7 +227,7 @@ func (w weigher) weight(value any) int {
 	n := valueSize
 	switch value := value.(type) {
 	case string:
-		n += expanded(value, w.sizeOf)
+		n += maxExpansion(value, w.sizeOf)
 	case []any:
 		n += len(value) * len(value) / valueSize // lists are merged item by item
 		for _, item := range value {
@@ -299,8 +299,8 @@ func (e *extending) weight(name string) int {
 	case string:
 		n += e.weight(extends)
 	case map[string]any:
-		if of, _ := extends["service"].(string); extends["file"] == nil {
-			n += e.weight(of)
+		if name, _ := extends["service"].(string); extends["file"] == nil {
+			n += e.weight(name)
 		} else {
 			n += e.most
 		}

@@ -47,8 +47,8 @@ func (c *checking) source(svc *types.ServiceConfig) {
 	}
 }
 
-// Mounted returns the references of the images that services mount, by service.
-func (p *Project) Mounted() map[string][]string {
+// MountedImages returns the references of the images that services mount, by service.
+func (p *Project) MountedImages() map[string][]string {
 	images := map[string][]string{}
 	for name, svc := range p.as.Services {
 		for _, v := range svc.Volumes {
@@ -128,13 +128,13 @@ func (p *Project) build(svc types.ServiceConfig) *image.Build {
 		build.Ulimits = append(build.Ulimits, image.Ulimit{Name: name, Soft: int64(u.Soft), Hard: int64(u.Hard)})
 	}
 	for _, ref := range b.Secrets {
-		of := p.as.Secrets[ref.Source]
-		secret := image.Secret{ID: ref.Source, File: of.File, Content: of.Content}
+		source := p.as.Secrets[ref.Source]
+		secret := image.Secret{ID: ref.Source, File: source.File, Content: source.Content}
 		if ref.Target != "" {
 			secret.ID = ref.Target
 		}
-		if of.Environment != "" {
-			secret.Content = p.as.Environment[of.Environment]
+		if source.Environment != "" {
+			secret.Content = p.as.Environment[source.Environment]
 		}
 		build.Secrets = append(build.Secrets, secret)
 	}

@@ -16,8 +16,8 @@ type Unheld struct{ Memory, CPUs bool }
 // with 64 MiB.
 const leastData = 128 << 20
 
-// Limited reports which limits services of the project have.
-func (p *Project) Limited() (memory, pids, cpus bool) {
+// HasLimits reports which limits services of the project have.
+func (p *Project) HasLimits() (memory, pids, cpus bool) {
 	for _, svc := range p.project.Services {
 		memory, pids, cpus = memory || svc.MemLimit > 0, pids || svc.PidsLimit > 0, cpus || svc.CPUS > 0
 		if svc.Deploy != nil && svc.Deploy.Resources.Limits != nil {

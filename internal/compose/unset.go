@@ -211,9 +211,9 @@ func notSet(uses []Unset) string {
 			names = append(names, u.Name)
 		}
 	}
-	what, verb := "the variable", "is"
+	noun, verb := "the variable", "is"
 	if len(names) > 1 {
-		what, verb = "the variables", "are"
+		noun, verb = "the variables", "are"
 	}
-	return fmt.Sprintf("%s %s %s not set; %s", what, strings.Join(names, ", "), verb, OnlyNamed)
+	return fmt.Sprintf("%s %s %s not set; %s", noun, strings.Join(names, ", "), verb, OnlyNamed)
 }

@@ -23,7 +23,7 @@ func documents(content []byte) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := errors.Join(bounded(&node), textKeys(&node, map[*yaml.Node]bool{})); err != nil {
+		if err := errors.Join(checkBounds(&node), textKeys(&node, map[*yaml.Node]bool{})); err != nil {
 			return nil, err
 		}
 		reset := untag(&node, map[*yaml.Node]bool{})
@@ -33,7 +33,7 @@ func documents(content []byte) ([]map[string]any, error) {
 		}
 		docs = append(docs, doc)
 		if len(reset) > 0 {
-			remove(&node, reset, map[*yaml.Node]bool{})
+			removeNodes(&node, reset, map[*yaml.Node]bool{})
 			if doc, err = decode(&node); err != nil {
 				return nil, err
 			}
@@ -116,9 +116,9 @@ const (
 	maxLevels = 100
 )
 
-// bounded returns an error for a document that is too large or too deep with its aliases expanded, or that contains
+// checkBounds returns an error for a document that is too large or too deep with its aliases expanded, or that contains
 // itself.
-func bounded(root *yaml.Node) error {
+func checkBounds(root *yaml.Node) error {
 	type extent struct{ values, levels int }
 	known := map[*yaml.Node]extent{}
 	var measure func(n *yaml.Node) extent
@@ -134,9 +134,9 @@ func bounded(root *yaml.Node) error {
 		all.values++
 		below := 0
 		for _, child := range n.Content {
-			of := measure(child)
-			all.values = min(all.values+of.values, maxValues+1)
-			below = max(below, of.levels)
+			size := measure(child)
+			all.values = min(all.values+size.values, maxValues+1)
+			below = max(below, size.levels)
 		}
 		all.levels += below
 		if len(n.Content) > 0 {
@@ -179,13 +179,13 @@ func untag(n *yaml.Node, seen map[*yaml.Node]bool) map[*yaml.Node]bool {
 	return reset
 }
 
-// remove removes nodes, and aliases of them, from their parents below n.
-func remove(n *yaml.Node, nodes, seen map[*yaml.Node]bool) {
+// removeNodes removes nodes, and aliases of them, from their parents below n.
+func removeNodes(n *yaml.Node, nodes, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
 	}
 	seen[n] = true
-	remove(n.Alias, nodes, seen)
+	removeNodes(n.Alias, nodes, seen)
 	var kept []*yaml.Node
 	step := 1
 	if n.Kind == yaml.MappingNode {
@@ -196,7 +196,7 @@ func remove(n *yaml.Node, nodes, seen map[*yaml.Node]bool) {
 		if nodes[value] || nodes[value.Alias] {
 			continue
 		}
-		remove(value, nodes, seen)
+		removeNodes(value, nodes, seen)
 		kept = append(kept, n.Content[i:i+step]...)
 	}
 	n.Content = kept

@@ -325,8 +325,8 @@ func TestBuildSubmission_setup(t *testing.T) {
 	p := dockertest.Provider(t, docker.Options{NoSweep: true})
 	s := envimage.Submission{Workspace: t.TempDir()}
 	const image = "docker: {image: fumehood-test/busybox}\n"
-	of := environment(t, p, image, nil) // each case is a submission to it
-	build(t, p, of)
+	env := environment(t, p, image, nil) // each case is a submission to it
+	build(t, p, env)
 	for name, c := range map[string]struct {
 		setup string
 		class error
@@ -341,7 +341,7 @@ func TestBuildSubmission_setup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			write(t, dir, map[string]string{"env.yaml": "type: docker\nname: " + of.Name + "\n" + image + "setup: " + c.setup + "\n"})
+			write(t, dir, map[string]string{"env.yaml": "type: docker\nname: " + env.Name + "\n" + image + "setup: " + c.setup + "\n"})
 			e := load(t, filepath.Join(dir, "env.yaml"))
 			_, err := envimage.BuildSubmission(t.Context(), p, e, s, nil)
 			if !errors.Is(err, c.class) || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -429,13 +429,13 @@ func TestPrune_foreignTag(t *testing.T) {
 	docker := dockertest.Engine(t)
 	e := environment(t, p, "docker: {image: fumehood-test/busybox}\n", nil)
 	built := build(t, p, e)
-	theirs := "fumehood-test-theirs:" + e.Name
-	if err := docker.Tag(t.Context(), built.ID, theirs); err != nil {
+	foreign := "fumehood-test-theirs:" + e.Name
+	if err := docker.Tag(t.Context(), built.ID, foreign); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.WithoutCancel(t.Context())
 	defer func() {
-		if err := docker.Untag(ctx, theirs); err != nil {
+		if err := docker.Untag(ctx, foreign); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -444,7 +444,7 @@ func TestPrune_foreignTag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range leftovers {
-		if l.Kind == "image" && (l.Name == theirs || l.Name == built.Tags[0]) {
+		if l.Kind == "image" && (l.Name == foreign || l.Name == built.Tags[0]) {
 			t.Errorf("cleanup would remove %s: %+v", l.Name, l)
 		}
 	}
@@ -454,7 +454,7 @@ func TestPrune_foreignTag(t *testing.T) {
 	if _, found, err := p.FindImage(t.Context(), built.Tags[0]); found || err != nil {
 		t.Errorf("our tag is still there, %v", err)
 	}
-	image, found, err := p.FindImage(t.Context(), theirs)
+	image, found, err := p.FindImage(t.Context(), foreign)
 	if !found || err != nil || image.Mark != (provider.ImageMark{}) {
 		t.Errorf("theirs: %v, %+v, %v", found, image, err)
 	}

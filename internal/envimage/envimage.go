@@ -132,7 +132,7 @@ func ensure(ctx context.Context, b provider.ImageBuilder, tags []string, mark pr
 		if i == len(steps)-1 {
 			s.Tags, s.Mark = tags, mark
 		}
-		if built.ID, err = s.run(ctx, b, built.ID); err != nil {
+		if built.ID, err = s.buildStep(ctx, b, built.ID); err != nil {
 			return Built{}, err
 		}
 	}
@@ -151,8 +151,8 @@ func current(ctx context.Context, b provider.ImageBuilder, tags []string, mark p
 	return id, true, nil
 }
 
-// run builds the step on the image base.
-func (s step) run(ctx context.Context, b provider.ImageBuilder, base string) (id string, err error) {
+// buildStep builds the step on the image base.
+func (s step) buildStep(ctx context.Context, b provider.ImageBuilder, base string) (id string, err error) {
 	late := &fumehood.Error{
 		Op: "build image", Class: fumehood.ErrLimit,
 		Err: fmt.Errorf("the setup did not end within %s", s.timeout), Hint: "raise setup.timeout in the spec",

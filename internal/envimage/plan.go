@@ -53,7 +53,7 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.read(dir, build); err != nil {
+	if err := p.readDockerfile(dir, build); err != nil {
 		return nil, err
 	}
 	tree, err := image.Context(ctx, dir, build.Dockerfile, image.Options{Exclude: e.Exclude})
@@ -67,8 +67,8 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	return p, nil
 }
 
-// read reads the Dockerfile of a build.
-func (p *plan) read(dir string, build *spec.Build) error {
+// readDockerfile reads the Dockerfile of a build.
+func (p *plan) readDockerfile(dir string, build *spec.Build) error {
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {
 		return &fumehood.Error{Op: "docker.build.dockerfile", Class: fumehood.ErrFile, Err: err}
 	}
@@ -123,7 +123,7 @@ func (p *plan) resolve(find func(ref string) (provider.Image, bool, error)) (ids
 
 // inputs returns the hash of all inputs of the image.
 func (p *plan) inputs(ids map[string]string) string {
-	of := struct {
+	inputs := struct {
 		Recipe              int
 		Bases               map[string]string
 		Context, Dockerfile string
@@ -132,15 +132,15 @@ func (p *plan) inputs(ids map[string]string) string {
 		Scope               string `json:",omitempty"`
 	}{Recipe: recipe, Bases: ids, Env: p.env.Environment.Env, Dir: p.env.Docker.Workdir, User: p.env.Docker.User}
 	if b := p.build; b != nil {
-		of.Context, of.Dockerfile, of.Args = b.trees[0].Hash(), b.Dockerfile, b.Args
+		inputs.Context, inputs.Dockerfile, inputs.Args = b.trees[0].Hash(), b.Dockerfile, b.Args
 		if b.Dockerfile == "" {
-			of.Dockerfile = b.Text
+			inputs.Dockerfile = b.Text
 		}
 		if p.caches {
-			of.Scope = b.CacheScope
+			inputs.Scope = b.CacheScope
 		}
 	}
-	return image.HashOf(of)
+	return image.HashOf(inputs)
 }
 
 // steps returns the builds and the image that they start from. They are one of the Dockerfile, if there is one, and
@@ -160,7 +160,7 @@ func (p *plan) steps(ids map[string]string) (base string, steps []step) {
 // environment returns the step that gives an image its variables and its working directory. If the directory doesn't
 // exist, it is created for user. Names and values are passed as build arguments, so that the Dockerfile syntax does
 // not interpret them; some cannot be written in it. of is a hash of the inputs.
-func environment(env map[string]string, dir, user, of string) step {
+func environment(env map[string]string, dir, user, base string) step {
 	args := map[string]string{"FUMEHOOD_DIR": dir}
 	declared, set := "ARG FUMEHOOD_DIR", ""
 	for i, name := range slices.Sorted(maps.Keys(env)) {
@@ -174,15 +174,15 @@ func environment(env map[string]string, dir, user, of string) step {
 	}
 	return step{
 		ImageBuild: provider.ImageBuild{Args: args},
-		on: declared + unshared(of) + "\n" + set +
+		on: declared + argSuffix(base) + "\n" + set +
 			"COPY " + chown(user) + `["workdir/", "${FUMEHOOD_DIR}/"]` + "\nWORKDIR ${FUMEHOOD_DIR}\n",
 		trees: []*image.Tree{image.Folder("workdir")},
 	}
 }
 
-// unshared returns the end of a Dockerfile's first ARG. It keeps other images from sharing the cached steps. The
+// argSuffix returns the end of a Dockerfile's first ARG. It keeps other images from sharing the cached steps. The
 // Engine's own builder fails if a cached step is removed with another image while it is used.
-func unshared(of string) string { return " FUMEHOOD_OF=" + of }
+func argSuffix(key string) string { return " FUMEHOOD_OF=" + key }
 
 // chown returns the COPY flag that sets the owner of copied files; without it they belong to root.
 func chown(user string) string {
@@ -194,13 +194,13 @@ func chown(user string) string {
 
 // submissionPlan describes how a submission's image is built.
 type submissionPlan struct {
-	env       spec.Environment // with defaults
-	of        Submission
-	base      provider.Image
-	user      string // owner of the workspace, and user of the setup; empty for root
-	workspace *image.Tree
-	assets    *image.Tree // nil without assets
-	setup     string
+	env        spec.Environment // with defaults
+	submission Submission
+	base       provider.Image
+	user       string // owner of the workspace, and user of the setup; empty for root
+	workspace  *image.Tree
+	assets     *image.Tree // nil without assets
+	setup      string
 }
 
 func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, base provider.Image) (*submissionPlan, error) {
@@ -213,7 +213,7 @@ func newSubmissionPlan(ctx context.Context, e *spec.Environment, s Submission, b
 	if e.Setup.LoginShell {
 		return nil, &fumehood.Error{Op: "build the image of " + s.Workspace, Class: fumehood.ErrFile, Err: errors.New("setup.login_shell is not for submissions: a login shell would run files of the submission")}
 	}
-	p := &submissionPlan{env: e.WithDefaults(), of: s, base: base, user: e.Docker.User, setup: setup(e)}
+	p := &submissionPlan{env: e.WithDefaults(), submission: s, base: base, user: e.Docker.User, setup: setup(e)}
 	if p.user == "" {
 		p.user = base.User
 	}
@@ -247,21 +247,21 @@ func setup(e *spec.Environment) string {
 }
 
 func (p *submissionPlan) inputs() string {
-	of := struct {
+	inputs := struct {
 		Recipe                  int
 		Base, Workspace, Assets string
 		Dir, User, Setup        string
 		Network                 string
 	}{recipe, p.base.ID, p.workspace.Hash(), "", p.env.Docker.Workdir, p.user, p.setup, networkOf(p.env)}
 	if p.assets != nil {
-		of.Assets = p.assets.Hash()
+		inputs.Assets = p.assets.Hash()
 	}
-	return image.HashOf(of)
+	return image.HashOf(inputs)
 }
 
 func (p *submissionPlan) tag() string {
-	if p.of.Tag != "" {
-		return p.of.Tag
+	if p.submission.Tag != "" {
+		return p.submission.Tag
 	}
 	return "fumehood:" + p.env.Name + "-submission-" + p.inputs()[:12]
 }
@@ -271,11 +271,11 @@ const inShell = `if command -v bash >/dev/null; then exec bash -c "$0"; fi; exec
 
 // steps returns the builds: one that copies the files, and one that runs the setup on its result.
 func (p *submissionPlan) steps() []step {
-	trees, of := []*image.Tree{p.workspace}, []string{p.base.ID, p.workspace.Hash(), ""}
+	trees, keys := []*image.Tree{p.workspace}, []string{p.base.ID, p.workspace.Hash(), ""}
 	if p.assets != nil {
-		trees, of[2] = append(trees, p.assets), p.assets.Hash()
+		trees, keys[2] = append(trees, p.assets), p.assets.Hash()
 	}
-	on := "ARG FUMEHOOD_DIR" + unshared(image.HashOf(of)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
+	on := "ARG FUMEHOOD_DIR" + argSuffix(image.HashOf(keys)) + "\nCOPY " + chown(p.user) + `["workspace/", "${FUMEHOOD_DIR}/"]` + "\n"
 	if p.assets != nil {
 		on += fmt.Sprintf("COPY [\"static/\", \"%s/\"]\n", path.Clean(spec.StaticDir))
 	}

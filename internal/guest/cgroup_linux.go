@@ -71,21 +71,21 @@ const cgroupRoot = "/sys/fs/cgroup"
 func openCgroup(root string) cgroup {
 	if v2 := root + "/memory.events"; exists(v2) {
 		return cgroup{
-			oomKills:   open(v2, "oom_kill"),
-			pidsLimits: open(root+"/pids.events", "max"),
-			peak:       open(root+"/memory.peak", ""),
-			tasks:      open(root+"/pids.current", ""),
-			cpuTime:    open(root+"/cpu.stat", "usage_usec"),
+			oomKills:   openCounter(v2, "oom_kill"),
+			pidsLimits: openCounter(root+"/pids.events", "max"),
+			peak:       openCounter(root+"/memory.peak", ""),
+			tasks:      openCounter(root+"/pids.current", ""),
+			cpuTime:    openCounter(root+"/cpu.stat", "usage_usec"),
 			cpuUnit:    time.Microsecond,
 			limit:      once(root + "/pids.max"),
 		}
 	}
 	return cgroup{
-		oomKills:   open(root+"/memory/memory.oom_control", "oom_kill"),
-		pidsLimits: open(root+"/pids/pids.events", "max"),
-		peak:       open(root+"/memory/memory.max_usage_in_bytes", ""),
-		tasks:      open(root+"/pids/pids.current", ""),
-		cpuTime:    open(root+"/cpuacct/cpuacct.usage", ""),
+		oomKills:   openCounter(root+"/memory/memory.oom_control", "oom_kill"),
+		pidsLimits: openCounter(root+"/pids/pids.events", "max"),
+		peak:       openCounter(root+"/memory/memory.max_usage_in_bytes", ""),
+		tasks:      openCounter(root+"/pids/pids.current", ""),
+		cpuTime:    openCounter(root+"/cpuacct/cpuacct.usage", ""),
 		cpuUnit:    time.Nanosecond,
 		limit:      once(root + "/pids/pids.max"),
 	}
@@ -94,7 +94,7 @@ func openCgroup(root string) cgroup {
 // noCgroup is a control group whose counters are always 0.
 var noCgroup = cgroup{oomKills: counter{fd: -1}, pidsLimits: counter{fd: -1}, peak: counter{fd: -1}, tasks: counter{fd: -1}, cpuTime: counter{fd: -1}}
 
-func open(path, key string) counter {
+func openCounter(path, key string) counter {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		fd = -1
@@ -104,7 +104,7 @@ func open(path, key string) counter {
 
 // once reads a counter once. It returns 0 if it cannot be read.
 func once(path string) int64 {
-	c := open(path, "")
+	c := openCounter(path, "")
 	defer func() { _ = unix.Close(c.fd) }() // does nothing to -1
 	return c.read()
 }

@@ -63,8 +63,8 @@ func (t *processorTime) mark() {
 		return
 	}
 	if w := t.c.worker(); w != nil {
-		t.reaped = reapedIn(w)
-		t.group = t.c.g.cgroup.used() - ownTime() - livingIn(w)
+		t.reaped = reapedTime(w)
+		t.group = t.c.g.cgroup.usedTime() - ownTime() - livingIn(w)
 	}
 }
 
@@ -116,20 +116,22 @@ func (t *processorTime) end() {
 		return
 	}
 	t.look()
-	t.over = max(t.most, t.c.spent()) > t.limit
+	t.over = max(t.most, t.c.cpuTime()) > t.limit
 }
 
-// exceeded returns the processor time of a command that has exceeded its limit, in microseconds; else 0. It is called when all
+// excess returns the processor time of a command that has exceeded its limit, in microseconds; else 0. It is called when all
 // that can be killed was.
-func (t *processorTime) exceeded() int64 {
+func (t *processorTime) excess() int64 {
 	if t == nil || !t.over {
 		return 0
 	}
-	return max(t.most, t.c.spent()).Microseconds()
+	return max(t.most, t.c.cpuTime()).Microseconds()
 }
 
-// spent returns the processor time of the command's processes that have ended, as the worker reported last.
-func (c *command) spent() time.Duration { return time.Duration(c.userUS+c.systemUS) * time.Microsecond }
+// cpuTime returns the processor time of the command's processes that have ended, as the worker reported last.
+func (c *command) cpuTime() time.Duration {
+	return time.Duration(c.userUS+c.systemUS) * time.Microsecond
+}
 
 // look reads the figures. The order matters: a process that ends meanwhile may be missed, but is not counted twice.
 func (t *processorTime) look() {
@@ -137,14 +139,14 @@ func (t *processorTime) look() {
 	if w == nil {
 		return
 	}
-	used := reapedIn(w) - t.reaped
+	used := reapedTime(w) - t.reaped
 	for pid := range descendants(t.c.w.pid) {
 		if f := statFields(pid); f != nil {
-			used += livingIn(f) + reapedIn(f)
+			used += livingIn(f) + reapedTime(f)
 		}
 	}
 	if t.shared = t.shared || !t.c.alone() || t.c.g.visited(); !t.shared {
-		if group := t.c.g.cgroup.used() - ownTime() - livingIn(w) - t.group; group > t.limit+groupSlack {
+		if group := t.c.g.cgroup.usedTime() - ownTime() - livingIn(w) - t.group; group > t.limit+groupSlack {
 			used = max(used, group)
 		}
 	}
@@ -164,8 +166,8 @@ func (c *command) worker() []string {
 // livingIn returns the processor time of a process itself, with all its threads, from its fields.
 func livingIn(f []string) time.Duration { return ticksIn(f, 14) + ticksIn(f, 15) }
 
-// reapedIn returns the processor time of the processes that a process has reaped, and of those that they had.
-func reapedIn(f []string) time.Duration { return ticksIn(f, 16) + ticksIn(f, 17) }
+// reapedTime returns the processor time of the processes that a process has reaped, and of those that they had.
+func reapedTime(f []string) time.Duration { return ticksIn(f, 16) + ticksIn(f, 17) }
 
 func ticksIn(f []string, field int) time.Duration {
 	n, _ := strconv.ParseInt(f[field-3], 10, 64) // the kernel writes a number
@@ -181,8 +183,8 @@ func ownTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// used returns the processor time of the control group.
-func (c cgroup) used() time.Duration { return time.Duration(c.cpuTime.read()) * c.cpuUnit }
+// usedTime returns the processor time of the control group.
+func (c cgroup) usedTime() time.Duration { return time.Duration(c.cpuTime.read()) * c.cpuUnit }
 
 // isFirst reports whether this program is its container's main one. Otherwise the service's own program runs beside it.
 func (g *guest) isFirst() bool {

@@ -37,7 +37,7 @@ func hostAndStreams(t *testing.T) (host *wire.Conn, opened <-chan *wire.Stream) 
 // A number is assigned before the command is known to have started. Until then there is nothing to watch.
 func TestJoin_beforeStart(t *testing.T) {
 	host, opened := hostAndStreams(t)
-	open := func() (ours, theirs *wire.Stream) {
+	open := func() (own, peer *wire.Stream) {
 		s, err := host.Open([]byte("x"))
 		if err != nil {
 			t.Fatal(err)
@@ -57,24 +57,24 @@ func TestJoin_beforeStart(t *testing.T) {
 		if failed := g.enlist(c); failed != nil {
 			t.Fatal(failed)
 		}
-		ours, theirs := open()
-		g.list(theirs)
+		own, peer := open()
+		g.list(peer)
 		var listed []wire.Detached
-		if receive(ours, func(b []byte) error { return json.Unmarshal(b, &listed) }); len(listed) != 0 {
+		if receive(own, func(b []byte) error { return json.Unmarshal(b, &listed) }); len(listed) != 0 {
 			t.Errorf("listed before the start was reported: %+v", listed)
 		}
-		ours, theirs = open()
+		own, peer = open()
 		joined := make(chan struct{})
 		go func() {
 			defer close(joined)
-			g.join(theirs, &wire.Join{ID: c.id})
+			g.join(peer, &wire.Join{ID: c.id})
 		}()
 		c.settle(failed)
 		var r wire.Reply
-		if receive(ours, func(b []byte) error { return wire.Unpack(b, &r) }); (r.Failed == nil) != (failed == nil) || (r.Started == nil) != (failed != nil) {
+		if receive(own, func(b []byte) error { return wire.Unpack(b, &r) }); (r.Failed == nil) != (failed == nil) || (r.Started == nil) != (failed != nil) {
 			t.Errorf("join of a command with failed start %v: %+v", failed != nil, r)
 		}
-		ours.Close()
+		own.Close()
 		<-joined
 		g.strike(c.id)
 	}

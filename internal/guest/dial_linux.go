@@ -82,7 +82,7 @@ func passOn(s *wire.Stream, socket *os.File) {
 		var err error
 		if len(p.data) > 0 {
 			_, err = socket.Write(p.data)
-			s.Consumed(len(p.data))
+			s.Consume(len(p.data))
 		} else {
 			err = wire.Control(socket, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) })
 		}

@@ -21,18 +21,18 @@ func TestDial_programDoesNotRead(t *testing.T) {
 	}
 	defer listener.Close()
 	host, opened := hostAndStreams(t)
-	ours, err := host.Open([]byte("x"))
+	own, err := host.Open([]byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := <-opened
+	peer := <-opened
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		defer theirs.Close()
-		(&guest{}).dial(theirs, &wire.Dial{Addresses: []string{"127.0.0.1"}, Port: netip.MustParseAddrPort(listener.Addr().String()).Port()})
+		defer peer.Close()
+		(&guest{}).dial(peer, &wire.Dial{Addresses: []string{"127.0.0.1"}, Port: netip.MustParseAddrPort(listener.Addr().String()).Port()})
 	}()
-	if ev, err := ours.Receive(); err != nil || string(ev.Payload) != "{}" {
+	if ev, err := own.Receive(); err != nil || string(ev.Payload) != "{}" {
 		t.Fatalf("got %q, %v", ev.Payload, err)
 	}
 	var sent atomic.Int64
@@ -44,10 +44,10 @@ func TestDial_programDoesNotRead(t *testing.T) {
 		for last := int64(-1); sent.Load() != last; <-tick.C {
 			last = sent.Load()
 		}
-		ours.Close()
+		own.Close()
 	}()
 	for err == nil {
-		if err = ours.Send(wire.Stdin, make([]byte, 1<<16)); err == nil {
+		if err = own.Send(wire.Stdin, make([]byte, 1<<16)); err == nil {
 			sent.Add(1)
 		}
 	}

@@ -34,14 +34,14 @@ type command struct {
 	exited chan struct{} // closed when the command's process has ended
 	done   chan struct{} // closed when the worker is no longer needed
 
-	id      int           // number of a detached command; otherwise 0
-	began   time.Time     // set for a detached command only
-	settled chan struct{} // closed when the start has succeeded or failed; nil unless detached
-	failed  *wire.Failed  // why the start failed; set before settled is closed
-	told    bool          // the start's outcome was sent to the host
-	ended   chan struct{} // closed when exit is set
-	exit    *wire.Exit    // set for a detached command only
-	earlier *command      // which this one replaces if it starts; nil unless it is the service's own program
+	id       int           // number of a detached command; otherwise 0
+	began    time.Time     // set for a detached command only
+	settled  chan struct{} // closed when the start has succeeded or failed; nil unless detached
+	failed   *wire.Failed  // why the start failed; set before settled is closed
+	answered bool          // the start's outcome was sent to the host
+	ended    chan struct{} // closed when exit is set
+	exit     *wire.Exit    // set for a detached command only
+	earlier  *command      // which this one replaces if it starts; nil unless it is the service's own program
 
 	attends bool // it is counted in guest.commands
 	first   bool // no other command had processes when it began
@@ -89,7 +89,7 @@ func newCommand(g *guest, s *wire.Stream, req *wire.Exec) *command {
 
 // begin hands the command to a worker when it is its turn. It returns nil on success.
 func (c *command) begin() (failed *wire.Failed) {
-	fail := func(what string, err error) *wire.Failed { return &wire.Failed{What: what, Text: err.Error()} }
+	fail := func(kind string, err error) *wire.Failed { return &wire.Failed{What: kind, Text: err.Error()} }
 	if len(c.req.Args) == 0 {
 		return fail(wire.NoStart, errors.New("no command"))
 	}
@@ -110,10 +110,10 @@ func (c *command) begin() (failed *wire.Failed) {
 		}
 	}()
 	c.before = c.g.cgroup.read()
-	theirs, err := c.plumb()
+	childFDs, err := c.plumb()
 	if err == nil {
-		defer closeAll(theirs)
-		if err = c.handOver(theirs); err == nil {
+		defer closeAll(childFDs)
+		if err = c.handOver(childFDs); err == nil {
 			return nil
 		}
 		c.closeOurs()
@@ -126,10 +126,10 @@ func (c *command) begin() (failed *wire.Failed) {
 
 // settle reports to the host whether the command has started. Only the first call counts.
 func (c *command) settle(failed *wire.Failed) {
-	if c.told {
+	if c.answered {
 		return
 	}
-	c.told, c.failed = true, failed
+	c.answered, c.failed = true, failed
 	if failed != nil {
 		c.blame(failed)
 		c.depart() // before the host can send another command
@@ -234,7 +234,7 @@ func (c *command) run() {
 		survivors, idle = c.awaitKilled(idle)
 	}
 	if end == nil && survivors < 0 && c.failed == nil {
-		survivors = c.w.left()
+		survivors = c.w.awaitSurvivors()
 	}
 	c.mu.Lock()
 	c.still.end()
@@ -309,7 +309,7 @@ func (c *command) awaitKilled(idle bool) (survivors int, _ bool) {
 			return *n.Killed, idle
 		}
 	}
-	return c.w.left(), true
+	return c.w.awaitSurvivors(), true
 }
 
 // leave returns the worker to the pool as soon as it has no descendants. It drains and discards later output, so that
@@ -350,7 +350,7 @@ func (c *command) tell(end *ended, survivors int) {
 	exit := &wire.Exit{
 		Code: -1, Lost: end == nil, Survivors: survivors, Alone: c.alone(),
 		OOMKills: after.oomKills - c.before.oomKills, PIDsLimits: after.pidsLimits - c.before.pidsLimits, Peak: c.g.cgroup.peak.read(),
-		CPUUS: c.cpu.exceeded(),
+		CPUUS: c.cpu.excess(),
 	}
 	c.mu.Lock()
 	exit.Killed = c.ordered

@@ -168,14 +168,14 @@ func fileRead(s *wire.Stream, path string, offset, length int64) error {
 	case serr != nil:
 		return serr
 	case rerr != nil:
-		return madeUp(f, rerr)
+		return asNotRegular(f, rerr)
 	}
 	return s.SendEnd(wire.Stdout)
 }
 
-// madeUp turns an error of reading a file that the kernel generates, such as /proc/self/mem, into
+// asNotRegular turns an error of reading a file that the kernel generates, such as /proc/self/mem, into
 // archive.ErrNotRegular. It returns an error of any other file unchanged.
-func madeUp(f *os.File, err error) error {
+func asNotRegular(f *os.File, err error) error {
 	var fs unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &fs) != nil {
 		return err
@@ -226,7 +226,7 @@ func writeContent(f *os.File, c *wire.Content) error {
 	buf := bufio.NewWriterSize(w, size)
 	put := func(piece wire.Event) error {
 		_, err := buf.Write(piece.Payload)
-		c.Stream.Consumed(len(piece.Payload))
+		c.Stream.Consume(len(piece.Payload))
 		piece.Recycle()
 		return err
 	}

@@ -73,9 +73,9 @@ func TestFileUpload_emptyArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := <-opened
+	peer := <-opened
 	extracted := make(chan error, 1)
-	go func() { extracted <- fileUpload(theirs, t.TempDir()) }()
+	go func() { extracted <- fileUpload(peer, t.TempDir()) }()
 	if err := s.SendEnd(wire.Stdin); err != nil {
 		t.Error(err)
 	}
@@ -101,10 +101,10 @@ func TestFile_large(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		theirs := <-opened
+		peer := <-opened
 		go func() {
-			defer theirs.Close()
-			new(guest).file(theirs, req)
+			defer peer.Close()
+			new(guest).file(peer, req)
 		}()
 		if ev, err := s.Receive(); err != nil || ev.Type != wire.Message || strings.Contains(string(ev.Payload), "failed") {
 			t.Fatalf("got %q, %v", ev.Payload, err)

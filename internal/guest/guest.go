@@ -64,7 +64,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 			return relay(args[2], stdin, stdout, stderr)
 		}
 	case "launch":
-		return launched()
+		return runLaunched()
 	case "selftest":
 		return selfTest(args[2:], stdout)
 	}

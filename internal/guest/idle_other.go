@@ -26,7 +26,7 @@ func own(*os.File, *os.File) int { return 2 }
 
 func supervise(*os.File, *os.File) int { return 2 }
 
-func launched() int { return 2 }
+func runLaunched() int { return 2 }
 
 func relay(string, *os.File, *os.File, *os.File) int { return 2 }
 

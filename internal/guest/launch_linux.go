@@ -43,17 +43,17 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 	none := func(err error) (int, *wire.Failed) {
 		return 0, &wire.Failed{What: wire.NoResources, Text: reason("set the command's limits", err)}
 	}
-	ours, theirs, err := socketPair()
+	own, peer, err := socketPair()
 	if err != nil {
 		return none(err)
 	}
-	socket := os.NewFile(uintptr(ours), "launch")
+	socket := os.NewFile(uintptr(own), "launch")
 	defer socket.Close()
 	// The program's own environment could affect this Go runtime.
 	attr.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
-	attr.Files = append(attr.Files, uintptr(theirs))
+	attr.Files = append(attr.Files, uintptr(peer))
 	pid, err = forkExec(self, []string{self, "launch"}, attr)
-	_ = unix.Close(theirs)
+	_ = unix.Close(peer)
 	if err != nil {
 		return none(err)
 	}
@@ -101,8 +101,8 @@ func (l *launch) follow(socket *os.File) (*wire.Failed, error) {
 	}
 }
 
-// launched runs a launched guest until it becomes the program. It returns an exit code only on failure.
-func launched() int {
+// runLaunched runs a launched guest until it becomes the program. It returns an exit code only on failure.
+func runLaunched() int {
 	unix.CloseOnExec(launchSocket)
 	park(spareWorkerThreads)
 	socket := os.NewFile(launchSocket, "worker")
@@ -166,12 +166,12 @@ func startFailure(program string, err error) *wire.Failed {
 }
 
 // reason formats an error with the kernel's text only, without the text that Go adds to it.
-func reason(what string, err error) string {
+func reason(action string, err error) string {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
-		return what + ": " + errno.Error()
+		return action + ": " + errno.Error()
 	}
-	return what + ": " + err.Error()
+	return action + ": " + err.Error()
 }
 
 func words(bs [][]byte) []string {

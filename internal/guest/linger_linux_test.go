@@ -45,32 +45,32 @@ func TestGuest_outlast(t *testing.T) {
 func TestGuest_serveHost_replaces(t *testing.T) {
 	g := &guest{resident: true, linger: time.Minute}
 	g.parted = sync.NewCond(&g.mu)
-	pairs := func() (ours, theirs *wire.Socket) {
+	pairs := func() (own, peer *wire.Socket) {
 		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ours, err = wire.NewSocket(pair[0]); err == nil {
-			theirs, err = wire.NewSocket(pair[1])
+		if own, err = wire.NewSocket(pair[0]); err == nil {
+			peer, err = wire.NewSocket(pair[1])
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		return ours, theirs
+		return own, peer
 	}
 	var hosts []*wire.Conn
 	var serving sync.WaitGroup
 	for i := range 2 {
-		ours, theirs := pairs()
-		host := wire.NewConn(ours, wire.Host, nil)
+		own, peer := pairs()
+		host := wire.NewConn(own, wire.Host, nil)
 		go func() { _ = host.Serve() }()
 		hosts = append(hosts, host)
 		if i == 0 {
-			first := wire.NewConn(theirs, wire.Guest, nil)
+			first := wire.NewConn(peer, wire.Guest, nil)
 			g.latest = first
 			serving.Go(func() { _ = first.Serve() })
 		} else {
-			serving.Go(func() { g.serveHost(theirs) })
+			serving.Go(func() { g.serveHost(peer) })
 		}
 		if !host.Ping(t.Context().Done()) {
 			t.Fatal("the guest does not answer")

@@ -29,12 +29,12 @@ func connectTo(path string, secret []byte) (*wire.Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return proven(fd, secret, moveWithin)
+	return authenticate(fd, secret, moveWithin)
 }
 
-// proven takes over a connection, and returns it when the host and this guest have proved to each other that they know
+// authenticate takes over a connection, and returns it when the host and this guest have proved to each other that they know
 // the secret. Otherwise it closes the connection.
-func proven(fd int, secret []byte, within time.Duration) (*wire.Socket, error) {
+func authenticate(fd int, secret []byte, within time.Duration) (*wire.Socket, error) {
 	socket, err := wire.NewSocket(fd)
 	if err != nil {
 		return nil, err

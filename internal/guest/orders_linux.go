@@ -33,9 +33,9 @@ func (c *command) take(s *wire.Stream, ev wire.Event) (follow bool) {
 		}
 		return o.Follow
 	case ev.Channel != wire.Stdin || c.input == nil:
-		s.Consumed(len(ev.Payload))
+		s.Consume(len(ev.Payload))
 	case !c.typed.put(piece{ev.Payload, s}): // an empty piece is the end of input
-		s.Consumed(len(ev.Payload)) // the command has ended
+		s.Consume(len(ev.Payload)) // the command has ended
 	}
 	return false
 }
@@ -52,7 +52,7 @@ func (c *command) feed() {
 		case len(p.data) > 0:
 			_, _ = c.input.Write(p.data) // a program that stops reading is not an error
 			last = p.data[len(p.data)-1]
-			p.from.Consumed(len(p.data))
+			p.from.Consume(len(p.data))
 		case c.req.Terminal == nil:
 			_ = c.input.Close()
 		default:

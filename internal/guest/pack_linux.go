@@ -16,8 +16,8 @@ const maxNote = 1 << 20
 
 var errLong = errors.New("note too long")
 
-// packed returns a message after its length.
-func packed(m wire.Packable) []byte {
+// packMessage returns a message after its length.
+func packMessage(m wire.Packable) []byte {
 	b := wire.Append(make([]byte, 4, 64), m)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4)) //nolint:gosec // messages are much shorter
 	return b
@@ -66,7 +66,7 @@ func sendNote(w io.Writer, n note) error {
 	if n.Failed != nil {
 		n.Failed.Text = wire.Clip(n.Failed.Text)
 	}
-	_, err := w.Write(packed(&n))
+	_, err := w.Write(packMessage(&n))
 	return err
 }
 

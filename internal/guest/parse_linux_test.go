@@ -64,7 +64,7 @@ func TestNumber(t *testing.T) {
 			t.Errorf("number(%q, %q) is %d, want %d", c.text, c.key, got, c.want)
 		}
 	}
-	if got := open("/no/such/file", "").read(); got != 0 {
+	if got := openCounter("/no/such/file", "").read(); got != 0 {
 		t.Errorf("missing file: got %d", got)
 	}
 }
@@ -199,7 +199,7 @@ func TestPendingKill(t *testing.T) {
 }
 
 // until waits until cond returns true.
-func until(t *testing.T, what string, cond func() bool) {
+func until(t *testing.T, condition string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
@@ -207,7 +207,7 @@ func until(t *testing.T, what string, cond func() bool) {
 	for !cond() {
 		select {
 		case <-deadline:
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within 30 s: %s", condition)
 		case <-tick.C:
 		}
 	}

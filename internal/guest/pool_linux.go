@@ -154,7 +154,7 @@ func (g *guest) hasRoom() bool {
 // processLimit describes the limit on processes and how many there are; the text is empty without a limit. It reports whether the
 // limit is reached.
 func (g *guest) processLimit() (text string, reached bool) {
-	limit, running, ours := g.cgroup.limit, g.cgroup.tasks.read(), int64(0)
+	limit, running, own := g.cgroup.limit, g.cgroup.tasks.read(), int64(0)
 	if user := g.limits[unix.RLIMIT_NPROC].Cur; limit == 0 && user < fewProcesses { // there is no control group
 		limit = int64(user) //nolint:gosec // see above
 		all, _ := os.ReadDir("/proc")
@@ -168,35 +168,35 @@ func (g *guest) processLimit() (text string, reached bool) {
 		return "", false
 	}
 	if g.tasks == nil { // this program counts too
-		ours = threads(os.Getpid())
+		own = threads(os.Getpid())
 		g.mu.Lock()
 		for pid := range g.workers {
-			ours += threads(pid)
+			own += threads(pid)
 		}
 		g.mu.Unlock()
 	}
-	text = fmt.Sprintf("the sandbox's limit of %d processes and threads is reached: its programs have %d", limit, running-ours)
-	if ours > 0 {
-		text += fmt.Sprintf(", and what runs them %d", ours)
+	text = fmt.Sprintf("the sandbox's limit of %d processes and threads is reached: its programs have %d", limit, running-own)
+	if own > 0 {
+		text += fmt.Sprintf(", and what runs them %d", own)
 	}
 	return text, running >= limit
 }
 
 // spawn starts a worker. files are the standard streams of its first command; none if they are sent with it.
 func (g *guest) spawn(files ...int) (*supervisor, error) {
-	ours, theirs, err := socketPair()
+	own, peer, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(theirs)
-	socket, err := wire.NewSocket(ours)
+	defer unix.Close(peer)
+	socket, err := wire.NewSocket(own)
 	if err != nil {
 		return nil, err
 	}
 	null := g.null.Fd()
 	attr := &syscall.ProcAttr{
 		Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true},
-		Files: []uintptr{null, null, null, uintptr(theirs)},
+		Files: []uintptr{null, null, null, uintptr(peer)},
 	}
 	g.mu.Lock() // so that the worker is not reaped before it is in g.workers
 	defer g.mu.Unlock()
@@ -314,8 +314,8 @@ func (w *supervisor) retire() {
 	}()
 }
 
-// left waits until a dead worker's processes are killed, and returns how many could not be killed.
-func (w *supervisor) left() (survivors int) {
+// awaitSurvivors waits until a dead worker's processes are killed, and returns how many could not be killed.
+func (w *supervisor) awaitSurvivors() (survivors int) {
 	w.retire() // in case it is still alive
 	<-w.swept
 	return w.survivors

@@ -111,7 +111,7 @@ func (g *guest) receive(socket *os.File, secret []byte) {
 			continue
 		}
 		go func() {
-			conn, err := proven(fd, secret, proveWithin)
+			conn, err := authenticate(fd, secret, proveWithin)
 			<-strangers
 			if err != nil {
 				return

@@ -76,8 +76,8 @@ func (s stdio) Close() error {
 // serve serves the host until the connection ends, and then kills everything that it started, unless the guest is
 // resident. It returns the exit code. tasks are those of setup.Run; without them commands run in this process's control group.
 func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
-	complain := func(what string, err error) int {
-		_, _ = io.WriteString(stderr, "fumehood-guest: "+what+": "+err.Error()+"\n")
+	complain := func(action string, err error) int {
+		_, _ = io.WriteString(stderr, "fumehood-guest: "+action+": "+err.Error()+"\n")
 		return 1
 	}
 	// This comes first, since a non-dumpable process cannot do some of it.

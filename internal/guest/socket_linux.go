@@ -11,7 +11,7 @@ import (
 )
 
 // socketPair creates a non-blocking socket for this process, and a blocking one for a process that it starts.
-func socketPair() (ours, theirs int, err error) {
+func socketPair() (own, peer int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		if err = unix.SetNonblock(pair[0], true); err != nil {
@@ -23,7 +23,7 @@ func socketPair() (ours, theirs int, err error) {
 
 // post writes one task to a worker's socket, together with file descriptors.
 func post(socket *wire.Socket, t task, files []int) error {
-	msg := packed(&t)
+	msg := packMessage(&t)
 	var rights []byte
 	if len(files) > 0 {
 		rights = unix.UnixRights(files...)

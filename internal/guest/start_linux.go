@@ -29,14 +29,14 @@ func (g *guest) endTurn() { <-g.turns }
 
 // handOver gives the command to a worker. If writing to a worker fails, that worker has not received the command, and
 // the next one is tried.
-func (c *command) handOver(theirs [3]int) (err error) {
+func (c *command) handOver(childFDs [3]int) (err error) {
 	until := time.Now().Add(readyWithin)
 	for range mostTries {
 		if c.w, err = c.g.worker(); err != nil {
 			return err
 		}
 		if err = c.g.await(c.w, until); err == nil {
-			err = c.start(theirs)
+			err = c.start(childFDs)
 		}
 		if err == nil {
 			return nil
@@ -61,48 +61,48 @@ func (c *command) closeOurs() {
 
 // plumb creates the command's pipes or terminal, and returns the command's three files; -1 for those that it does not
 // create.
-func (c *command) plumb() (theirs [3]int, err error) {
-	theirs = [3]int{-1, -1, -1}
+func (c *command) plumb() (childFDs [3]int, err error) {
+	childFDs = [3]int{-1, -1, -1}
 	if c.req.Terminal != nil {
-		ours, terminal, err := openTerminal(*c.req.Terminal)
+		own, terminal, err := openTerminal(*c.req.Terminal)
 		if err != nil {
-			return theirs, err
+			return childFDs, err
 		}
-		c.input, c.output = ours, []*outlet{{c: c, fd: -1, file: ours}}
+		c.input, c.output = own, []*outlet{{c: c, fd: -1, file: own}}
 		c.tails = []*ring.Tail{ring.NewTail(c.req.Caps[0])}
-		theirs[0] = terminal
-		return theirs, nil
+		childFDs[0] = terminal
+		return childFDs, nil
 	}
 	defer func() {
 		if err != nil {
-			closeAll(theirs)
+			closeAll(childFDs)
 			c.closeOurs()
 		}
 	}()
 	if c.req.Stdin {
-		their, ours, err := pipe(0)
+		their, own, err := pipe(0)
 		if err != nil {
-			return theirs, err
+			return childFDs, err
 		}
-		theirs[0], c.input = their, newPatient(ours, "input")
+		childFDs[0], c.input = their, newPatient(own, "input")
 	}
 	for i := range 2 {
-		their, ours, err := pipe(1)
+		their, own, err := pipe(1)
 		if err != nil {
-			return theirs, err
+			return childFDs, err
 		}
-		c.output = append(c.output, &outlet{c: c, i: i, fd: ours})
+		c.output = append(c.output, &outlet{c: c, i: i, fd: own})
 		if len(c.tails) <= i { // otherwise it goes on with those of the program before
 			c.tails = append(c.tails, ring.NewTail(c.req.Caps[i]))
 		}
-		theirs[i+1] = their
+		childFDs[i+1] = their
 	}
-	return theirs, nil
+	return childFDs, nil
 }
 
-// pipe creates a pipe for a command's standard stream fd. theirs is blocking, as programs expect; ours is
+// pipe creates a pipe for a command's standard stream fd. child is blocking, as programs expect; parent is
 // non-blocking.
-func pipe(fd int) (theirs, ours int, err error) {
+func pipe(fd int) (child, parent int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return -1, -1, os.NewSyscallError("pipe2", err)
@@ -124,13 +124,13 @@ func closeAll(files [3]int) {
 }
 
 // start sends the command to the worker.
-func (c *command) start(theirs [3]int) error {
+func (c *command) start(childFDs [3]int) error {
 	fds := make([]int, 3)
-	for i, fd := range theirs {
+	for i, fd := range childFDs {
 		switch {
 		case fd >= 0:
 		case c.req.Terminal != nil:
-			fd = theirs[0]
+			fd = childFDs[0]
 		default:
 			fd = int(c.g.null.Fd())
 		}

@@ -49,11 +49,11 @@ func (g *guest) sweepOrphans(req *wire.Sweep) (survivors int) {
 		spared = users(firstProcess)
 	}
 	first := session(firstProcess)
-	theirs := func(pid int) bool {
+	belongs := func(pid int) bool {
 		ids := users(pid)
 		return session(pid) != first && ids != spared && (user == 0 || slices.Contains(strings.Fields(ids), strconv.Itoa(user)))
 	}
-	orphans := func() iter.Seq[int] { return killable(g.orphans(firstProcess, req.Since, theirs)) }
+	orphans := func() iter.Seq[int] { return killable(g.orphans(firstProcess, req.Since, belongs)) }
 	looks := 0
 	if contained.Load() && ownProcesses() {
 		defer func() { _ = unix.Kill(-1, unix.SIGCONT) }() // the killer may have died while all were stopped
@@ -86,14 +86,14 @@ func (g *guest) endLost(req *wire.Sweep, user int) {
 const lostWithin = 5 * time.Second
 
 // orphans yields children of parent and their descendants. It skips workers of this guest, children that started
-// before since (in ticks since boot), and children for which theirs returns false. A nil theirs accepts all.
-func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) iter.Seq[int] {
+// before since (in ticks since boot), and children for which belongs returns false. A nil belongs accepts all.
+func (g *guest) orphans(parent int, since uint64, belongs func(pid int) bool) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for child := range children(parent) {
 			g.mu.Lock()
 			known := g.workers[child] != nil
 			g.mu.Unlock()
-			if _, _, began := stat(child); known || began < since || theirs != nil && !theirs(child) {
+			if _, _, began := stat(child); known || began < since || belongs != nil && !belongs(child) {
 				continue
 			}
 			if !yield(child) {
@@ -113,7 +113,7 @@ func (g *guest) orphans(parent int, since uint64, theirs func(pid int) bool) ite
 func users(pid int) string {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		overlooked(err)
+		countUnseen(err)
 		return ""
 	}
 	return usersIn(string(text))

@@ -96,7 +96,7 @@ func talkTo(req *wire.Talk) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := boundTo(f, req.Port)
+		found, err := boundAddrs(f, req.Port)
 		_ = f.Close() // opened for reading only
 		if err != nil {
 			return nil, err
@@ -120,9 +120,9 @@ func takesAt(bound, addr netip.Addr) bool {
 	return bound == addr || bound.IsUnspecified() && (bound.Is6() || addr.Is4())
 }
 
-// boundTo returns the addresses at which sockets receive datagrams from any peer at a port. table is the kernel's
+// boundAddrs returns the addresses at which sockets receive datagrams from any peer at a port. table is the kernel's
 // table of UDP sockets.
-func boundTo(table io.Reader, port uint16) (all []netip.Addr, err error) {
+func boundAddrs(table io.Reader, port uint16) (all []netip.Addr, err error) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text()) // number, local address, remote address ...

@@ -34,7 +34,7 @@ func TestBoundTo(t *testing.T) {
 		{"", 53, nil},
 		{"a\nb c\nd :0035 :0000\ne zz:0035 00:0000\nf 000000:0035 00:0000\n", 53, nil},
 	} {
-		got, err := boundTo(strings.NewReader(c.table), c.port)
+		got, err := boundAddrs(strings.NewReader(c.table), c.port)
 		var texts []string
 		for _, a := range got {
 			texts = append(texts, a.String())

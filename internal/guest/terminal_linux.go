@@ -9,12 +9,12 @@ import (
 )
 
 // openTerminal opens a pseudo terminal (pty(7)).
-func openTerminal(size wire.Size) (ours *patient, theirs int, err error) {
+func openTerminal(size wire.Size) (parent *patient, child int, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, -1, err
 	}
-	ours = newPatient(fd, "terminal")
+	parent = newPatient(fd, "terminal")
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
@@ -23,13 +23,13 @@ func openTerminal(size wire.Size) (ours *patient, theirs int, err error) {
 		err = setSize(fd, size)
 	}
 	if err == nil {
-		theirs, err = unix.Open("/dev/pts/"+strconv.Itoa(number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		child, err = unix.Open("/dev/pts/"+strconv.Itoa(number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		_ = ours.Close()
+		_ = parent.Close()
 		return nil, -1, err
 	}
-	return ours, theirs, nil
+	return parent, child, nil
 }
 
 func setSize(fd int, size wire.Size) error {

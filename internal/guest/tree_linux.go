@@ -24,8 +24,8 @@ import (
 // process is left.
 var unseen atomic.Int64
 
-// overlooked counts an error of a look at a process in unseen, unless the error means that the process has ended.
-func overlooked(err error) {
+// countUnseen counts an error of a look at a process in unseen, unless the error means that the process has ended.
+func countUnseen(err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 		unseen.Add(1)
 	}
@@ -38,13 +38,13 @@ func children(pid int) iter.Seq[int] {
 		dir := "/proc/" + strconv.Itoa(pid) + "/task"
 		tasks, err := os.ReadDir(dir)
 		if err != nil {
-			overlooked(err)
+			countUnseen(err)
 			return
 		}
 		for _, t := range tasks {
 			list, err := os.ReadFile(dir + "/" + t.Name() + "/children")
 			if err != nil {
-				overlooked(err)
+				countUnseen(err)
 				continue
 			}
 			for _, f := range slices.Backward(strings.Fields(string(list))) {
@@ -118,7 +118,7 @@ func hasEnded(f []string) bool {
 func statFields(pid int) []string {
 	fd, err := openStat(pid)
 	if err != nil {
-		overlooked(err)
+		countUnseen(err)
 		return nil
 	}
 	defer unix.Close(fd)
@@ -217,7 +217,7 @@ func (t *tree) send(pid int, sig unix.Signal) {
 	}
 	if err != nil {
 		if !errors.Is(err, unix.EINVAL) { // it has ended, and its pid is still the id of a session or group
-			overlooked(err)
+			countUnseen(err)
 		}
 		return
 	}

@@ -275,7 +275,7 @@ func (w *worker) do(t task, files []int) {
 		}
 	case t.Kill != nil:
 		n := note{Killed: new(w.kill(time.Duration(*t.Kill) * time.Millisecond))}
-		n.UserUS, n.SystemUS = w.spent()
+		n.UserUS, n.SystemUS = w.cpuTime()
 		w.tell(n)
 	}
 	for _, fd := range files {
@@ -292,11 +292,11 @@ func (w *worker) start(s *start, files []int) *wire.Failed {
 	args, env := words(s.Args), words(s.Env)
 	program, err := lookUp(dir, args[0], env)
 	if err != nil {
-		what := wire.NoProgram
+		kind := wire.NoProgram
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-			what = wire.NoExecutable
+			kind = wire.NoExecutable
 		}
-		return &wire.Failed{What: what, Text: reason(args[0], err)}
+		return &wire.Failed{What: kind, Text: reason(args[0], err)}
 	}
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
 	for _, fd := range files {
@@ -364,7 +364,7 @@ func (w *worker) reap() (none bool) {
 	defer func() {
 		if news != (note{}) {
 			if news.Ended != nil {
-				news.UserUS, news.SystemUS = w.spent()
+				news.UserUS, news.SystemUS = w.cpuTime()
 			}
 			w.tell(news)
 		}
@@ -395,9 +395,9 @@ func (w *worker) reap() (none bool) {
 	}
 }
 
-// spent returns the CPU time of the command's processes that have ended, in microseconds. Orphans become children of
+// cpuTime returns the CPU time of the command's processes that have ended, in microseconds. Orphans become children of
 // this process, so it has reaped all of them, except those whose parent ignores SIGCHLD.
-func (w *worker) spent() (user, system int64) {
+func (w *worker) cpuTime() (user, system int64) {
 	var now unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_CHILDREN, &now) != nil {
 		return 0, 0

@@ -55,7 +55,7 @@ func (hostFiles) Download(ctx context.Context, file string) (io.ReadCloser, erro
 	go func() {
 		defer close(d.done)
 		defer context.AfterFunc(ctx, func() {
-			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)})
+			w.CloseWithError(&fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)})
 		})()
 		w.CloseWithError(fileError(files.Pack(w, top, filepath.Base(file))))
 	}()

@@ -22,7 +22,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-func classed(class error, format string, a ...any) error {
+func classError(class error, format string, a ...any) error {
 	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
 }
 
@@ -157,7 +157,7 @@ func fill(ctx context.Context, w io.Writer, r io.Reader, size int64) error {
 		return src.err
 	}
 	if errors.Is(err, io.EOF) {
-		return classed(fumehood.ErrConfig, "the content ended after %d of %d bytes", n, size)
+		return classError(fumehood.ErrConfig, "the content ended after %d of %d bytes", n, size)
 	}
 	return err
 }
@@ -172,7 +172,7 @@ func (hostFiles) Walk(ctx context.Context, root string, depth int) iter.Seq2[fum
 		if err == nil {
 			err = files.Walk(root, depth, func(e files.Entry) error {
 				if ctx.Err() != nil {
-					return &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+					return &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 				}
 				if !yield(entryOf(e, root), fileError(e.Err)) {
 					return errStopped
@@ -217,7 +217,7 @@ func (hostFiles) Change(_ context.Context, c provider.Change) error {
 		}
 		return fileError(files.Chown(c.Path, uid, gid, c.Recursive))
 	}
-	return classed(fumehood.ErrUnsupported, "unknown change %q", c.Op)
+	return classError(fumehood.ErrUnsupported, "unknown change %q", c.Op)
 }
 
 // source reads the caller's content until ctx ends. It keeps the caller's errors apart from those of the disk. It is
@@ -230,7 +230,7 @@ type source struct {
 
 func (s *source) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
-		s.err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(s.ctx)}
+		s.err = &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Cause(s.ctx)}
 		return 0, s.err
 	}
 	n, err := s.r.Read(p)
@@ -248,7 +248,7 @@ func directory(path string) error {
 		return fileError(err)
 	}
 	if !info.IsDir() {
-		return classed(fumehood.ErrNotDirectory, "not a directory")
+		return classError(fumehood.ErrNotDirectory, "not a directory")
 	}
 	return nil
 }

@@ -132,9 +132,9 @@ func TestMachine_Unsafe(t *testing.T) {
 	root := machine{goos: "linux", homes: []string{"/root"}}
 	const never, written, safe = "never", "writable", "safe"
 	for _, tt := range []struct {
-		m    machine
-		want string
-		of   []string
+		m     machine
+		want  string
+		paths []string
 	}{
 		{linux, never, []string{
 			"/", "/etc", "/etc/passwd", "/etc/ssl/certs", "/proc", "/proc/1/root", "/sys/fs/cgroup", "/dev", "/dev/sda", "/dev/shm", "/run/user/1000", "/var",
@@ -154,7 +154,7 @@ func TestMachine_Unsafe(t *testing.T) {
 		if runtime.GOOS == "windows" {
 			t.Skip("paths of other systems")
 		}
-		for _, path := range tt.of {
+		for _, path := range tt.paths {
 			read, write := tt.m.unsafe(path, false), tt.m.unsafe(path, true)
 			got := safe
 			switch {

@@ -228,7 +228,7 @@ func (b *build) fill(o *Order, tree *Tree) error {
 		}
 	}
 	var err error
-	if o.Text, err = b.dockerfile.Renamed(o.Bases); err != nil {
+	if o.Text, err = b.dockerfile.Rename(o.Bases); err != nil {
 		return &fumehood.Error{Op: "read", Path: o.Dockerfile, Class: fumehood.ErrFile, Err: err}
 	}
 	o.Dockerfile, o.Inline = b.dockerfile.Path, ""

@@ -7,7 +7,7 @@ import (
 
 // TestBuild_scope builds the same Dockerfile in two projects.
 func TestBuild_scope(t *testing.T) {
-	of := func(project, text string, buildKit bool) *build {
+	subject := func(project, text string, buildKit bool) *build {
 		t.Helper()
 		d, err := Parse(text, nil)
 		if err != nil {
@@ -19,17 +19,17 @@ func TestBuild_scope(t *testing.T) {
 		}
 	}
 	const cached, plain = "FROM a\nRUN --mount=type=cache,id=x,target=/x true\n", "FROM a\nRUN true\n"
-	if of("/one", cached, true).inputs(nil, "") == of("/two", cached, true).inputs(nil, "") {
+	if subject("/one", cached, true).inputs(nil, "") == subject("/two", cached, true).inputs(nil, "") {
 		t.Error("projects share an image that contains data of their caches")
 	}
-	if of("/one", plain, true).inputs(nil, "") != of("/two", plain, true).inputs(nil, "") {
+	if subject("/one", plain, true).inputs(nil, "") != subject("/two", plain, true).inputs(nil, "") {
 		t.Error("projects do not share an image without caches")
 	}
-	if first, second := of("/one", cached, true), of("/one", cached, true); first.inputs(nil, "") != second.inputs(nil, "") {
+	if first, second := subject("/one", cached, true), subject("/one", cached, true); first.inputs(nil, "") != second.inputs(nil, "") {
 		t.Error("a project builds again")
 	}
 	triggered := func(project string) string {
-		b := of(project, plain, true)
+		b := subject(project, plain, true)
 		b.on = map[string]*node{"a": {image: Image{OnBuild: []string{"RUN --mount=type=cache,target=/x true"}}}}
 		return b.inputs(nil, "")
 	}
@@ -43,20 +43,20 @@ func TestBuild_scope(t *testing.T) {
 }
 
 func TestBuild_inputs(t *testing.T) {
-	of := func(change func(*build)) string {
+	subject := func(change func(*build)) string {
 		b := &build{dockerfile: Dockerfile{Text: "FROM a"}, source: Source{Build: &Build{Args: map[string]string{"A": "1"}}}}
 		if change != nil {
 			change(b)
 		}
 		return b.inputs(map[string]string{"a": "sha256:1"}, "context")
 	}
-	plain := of(nil)
+	plain := subject(nil)
 	for name, same := range map[string]string{
-		"its folder":           of(func(b *build) { b.source.Build.Context = "/elsewhere" }),
-		"its service":          of(func(b *build) { b.source.Service = "x" }),
-		"a secret's value":     of(func(b *build) { b.source.Build.NoCache = true }),
-		"the image's name":     of(func(b *build) { b.source.Image = "x"; b.names = []string{"x"} }),
-		"where steps are kept": of(func(b *build) { b.source.Build.CacheFrom = []string{"x"} }),
+		"its folder":           subject(func(b *build) { b.source.Build.Context = "/elsewhere" }),
+		"its service":          subject(func(b *build) { b.source.Service = "x" }),
+		"a secret's value":     subject(func(b *build) { b.source.Build.NoCache = true }),
+		"the image's name":     subject(func(b *build) { b.source.Image = "x"; b.names = []string{"x"} }),
+		"where steps are kept": subject(func(b *build) { b.source.Build.CacheFrom = []string{"x"} }),
 	} {
 		if same != plain {
 			t.Errorf("%s changes the hash", name)
@@ -75,7 +75,7 @@ func TestBuild_inputs(t *testing.T) {
 		"a limit":        func(b *build) { b.source.Build.Ulimits = []Ulimit{{Name: "nofile"}} },
 		"shared memory":  func(b *build) { b.source.Build.ShmSize = 1 },
 	} {
-		hash := of(change)
+		hash := subject(change)
 		if before, ok := seen[hash]; ok {
 			t.Errorf("%s has the same hash as %s", name, before)
 		}

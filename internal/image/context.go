@@ -80,7 +80,7 @@ type Options struct {
 // Files that match the Dockerfile's own ignore list (NAME.dockerignore) are excluded; without such a list, the
 // folder's applies. That may exclude the Dockerfile and the list too.
 func Context(ctx context.Context, dir, dockerfile string, opts Options) (*Tree, error) {
-	matcher, err := ignored(dir, dockerfile)
+	matcher, err := readIgnore(dir, dockerfile)
 	if err != nil {
 		return nil, err
 	}
@@ -154,8 +154,8 @@ func fits(m *workspace.Manifest, anyLinks bool) error {
 	return nil
 }
 
-// ignored reads the ignore list of a context. A nil matcher excludes nothing.
-func ignored(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
+// readIgnore reads the ignore list of a context. A nil matcher excludes nothing.
+func readIgnore(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, &fumehood.Error{Op: "open the build's context", Class: fumehood.ErrConfig, Err: err}
@@ -233,14 +233,14 @@ func readNow(root *os.Root, name string) (string, error) {
 // Send passes the trees to build as one context, in a tar stream. If dockerfile is not empty, the context also has a
 // file with this content at name. The stream fails if a folder has changed since its Tree was created.
 func Send(ctx context.Context, name, dockerfile string, trees []*Tree, build func(content io.Reader) error) error {
-	err := archive.Pipe(func(w io.Writer) error { return write(ctx, tar.NewWriter(w), name, dockerfile, trees) }, build)
+	err := archive.Pipe(func(w io.Writer) error { return writeContext(ctx, tar.NewWriter(w), name, dockerfile, trees) }, build)
 	for _, t := range trees {
 		err = t.explain(err)
 	}
 	return err
 }
 
-func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []*Tree) error {
+func writeContext(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []*Tree) error {
 	if dockerfile != "" {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
 			return err
@@ -250,15 +250,15 @@ func write(ctx context.Context, w *tar.Writer, name, dockerfile string, trees []
 		}
 	}
 	for _, t := range trees {
-		if err := t.write(ctx, w); err != nil {
+		if err := t.writeTree(ctx, w); err != nil {
 			return err
 		}
 	}
 	return w.Close()
 }
 
-// write adds the tree to a context.
-func (t *Tree) write(ctx context.Context, w *tar.Writer) error {
+// writeTree adds the tree to a context.
+func (t *Tree) writeTree(ctx context.Context, w *tar.Writer) error {
 	if t.prefix != "" {
 		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: t.prefix + "/", Mode: 0o755}); err != nil {
 			return err

@@ -62,7 +62,7 @@ func TestDockerfile_Renamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := read.Renamed(names); err != nil || got != c.want {
+			if got, err := read.Rename(names); err != nil || got != c.want {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
 		})

@@ -43,8 +43,8 @@ type use struct {
 	written     *regexp.Regexp // matches the reference as written; its only group is the part to replace
 }
 
-// Renamed returns the Dockerfile with references replaced: names maps old references to new ones.
-func (d Dockerfile) Renamed(names map[string]string) (string, error) {
+// Rename returns the Dockerfile with references replaced: names maps old references to new ones.
+func (d Dockerfile) Rename(names map[string]string) (string, error) {
 	lines := strings.Split(d.Text, "\n")
 	for _, u := range d.uses {
 		name, is := names[u.ref]
@@ -155,7 +155,7 @@ func (d *reader) instruction(n *parser.Node) error {
 		if err != nil {
 			return err
 		}
-		d.add(n, ref, `(?:^|\s)(%s)(?:\s|$)`, n.Next.Value)
+		d.addImage(n, ref, `(?:^|\s)(%s)(?:\s|$)`, n.Next.Value)
 		d.found.Platforms = d.found.Platforms || len(n.Flags) > 0
 		if as := n.Next.Next; as != nil && strings.EqualFold(as.Value, "as") && as.Next != nil {
 			d.stages[strings.ToLower(as.Next.Value)] = true
@@ -163,7 +163,7 @@ func (d *reader) instruction(n *parser.Node) error {
 		d.stages[strconv.Itoa(d.count)] = true
 		d.count++
 	case "copy":
-		d.copied(n)
+		d.addCopy(n)
 	case "add":
 		d.addition(n)
 	case "onbuild":
@@ -207,21 +207,21 @@ func (d *reader) addition(n *parser.Node) {
 	}
 }
 
-// copied records the image that a COPY copies from.
-func (d *reader) copied(n *parser.Node) {
+// addCopy records the image that a COPY copies from.
+func (d *reader) addCopy(n *parser.Node) {
 	for _, flag := range n.Flags {
 		if ref, ok := strings.CutPrefix(flag, "--from="); ok {
-			d.add(n, ref, `\s--from=(%s)(?:\s|$)`, ref)
+			d.addImage(n, ref, `\s--from=(%s)(?:\s|$)`, ref)
 		}
 	}
 }
 
 // mount records the image of a RUN's mount, if it has one.
-func (d *reader) mount(n *parser.Node, of string) {
-	for field := range strings.SplitSeq(of, ",") {
+func (d *reader) mount(n *parser.Node, options string) {
+	for field := range strings.SplitSeq(options, ",") {
 		// Variables belong to the stage.
 		if ref, ok := strings.CutPrefix(field, "from="); ok && !strings.Contains(ref, "$") {
-			d.add(n, ref, `[=,]from=(%s)(?:[,\s]|$)`, ref)
+			d.addImage(n, ref, `[=,]from=(%s)(?:[,\s]|$)`, ref)
 		}
 	}
 }
@@ -240,8 +240,8 @@ func mayCache(mount string) bool {
 	return false
 }
 
-// add records an image that an instruction names. pattern matches the reference as it is written there.
-func (d *reader) add(n *parser.Node, ref, pattern, written string) {
+// addImage records an image that an instruction names. pattern matches the reference as it is written there.
+func (d *reader) addImage(n *parser.Node, ref, pattern, written string) {
 	if ref == "" || d.stages[strings.ToLower(ref)] {
 		return
 	}

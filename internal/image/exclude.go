@@ -48,25 +48,25 @@ func (t *Tree) explain(err error) error {
 		without = named
 	}
 	const most = 3
-	said := strings.Join(without[:min(most, len(without))], ", ")
+	list := strings.Join(without[:min(most, len(without))], ", ")
 	if more := len(without) - most; more > 0 {
-		said += fmt.Sprintf(" and %d more", more)
+		list += fmt.Sprintf(" and %d more", more)
 	}
 	e := *known
-	e.Hint = "images of a task exclude grading files and files of other samples: " + said
+	e.Hint = "images of a task exclude grading files and files of other samples: " + list
 	return &e
 }
 
 // Secrets are the files of a task that would let samples cheat if they were in images. The zero value has none.
 type Secrets struct {
-	always []string                   // excluded from all images
-	of     map[string]map[string]bool // files of samples, with the samples that have each
+	always  []string                   // excluded from all images
+	samples map[string]map[string]bool // files of samples, with the samples that have each
 }
 
 // Add adds files and folders that are excluded from all images.
 func (s *Secrets) Add(paths ...string) {
 	for _, path := range paths {
-		if path, ok := resolved(path); ok {
+		if path, ok := resolveLinks(path); ok {
 			s.always = append(s.always, path)
 		}
 	}
@@ -74,25 +74,25 @@ func (s *Secrets) Add(paths ...string) {
 
 // AddOf adds input files of a sample. An image may contain them only if no other sample uses the image.
 func (s *Secrets) AddOf(sample string, paths ...string) {
-	if s.of == nil {
-		s.of = map[string]map[string]bool{}
+	if s.samples == nil {
+		s.samples = map[string]map[string]bool{}
 	}
 	for _, path := range paths {
-		path, ok := resolved(path)
+		path, ok := resolveLinks(path)
 		if !ok {
 			continue
 		}
-		if s.of[path] == nil {
-			s.of[path] = map[string]bool{}
+		if s.samples[path] == nil {
+			s.samples[path] = map[string]bool{}
 		}
-		s.of[path][sample] = true
+		s.samples[path][sample] = true
 	}
 }
 
 // Exclude returns the paths to exclude from an image that these samples use, sorted.
 func (s *Secrets) Exclude(samples []string) []string {
 	exclude := slices.Clone(s.always)
-	for path, have := range s.of {
+	for path, have := range s.samples {
 		if slices.ContainsFunc(samples, func(id string) bool { return !have[id] }) {
 			exclude = append(exclude, path)
 		}
@@ -101,8 +101,8 @@ func (s *Secrets) Exclude(samples []string) []string {
 	return slices.Compact(exclude)
 }
 
-// resolved returns the absolute path with its links resolved.
-func resolved(path string) (string, bool) {
+// resolveLinks returns the absolute path with its links resolved.
+func resolveLinks(path string) (string, bool) {
 	if path == "" {
 		return "", false
 	}

@@ -63,8 +63,8 @@ func TestNewTree_Exclude(t *testing.T) {
 		t.Fatal(err)
 	}
 	exclude := []string{filepath.Join(dir, "runs"), filepath.Join(dir, "task.yaml"), filepath.Join(dir, "none"), "/elsewhere"}
-	for _, of := range []string{dir, link} { // also through a link
-		tree, err := Context(t.Context(), of, "", Options{Exclude: exclude})
+	for _, path := range []string{dir, link} { // also through a link
+		tree, err := Context(t.Context(), path, "", Options{Exclude: exclude})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,11 +73,11 @@ func TestNewTree_Exclude(t *testing.T) {
 			t.Error(err)
 		}
 		if want := []string{".dockerignore", "kept/", "kept/file", "runs-of-others/", "runs-of-others/file"}; !slices.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", of, got, want)
+			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 		for _, above := range []string{dir, filepath.Dir(dir)} {
-			if _, err := Context(t.Context(), of, "", Options{Exclude: []string{above}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "images cannot be built from "+above) {
-				t.Errorf("%s in %s: got %v", of, above, err)
+			if _, err := Context(t.Context(), path, "", Options{Exclude: []string{above}}); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "images cannot be built from "+above) {
+				t.Errorf("%s in %s: got %v", path, above, err)
 			}
 		}
 	}

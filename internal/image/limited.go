@@ -13,9 +13,9 @@ import (
 // phaseTimeout bounds all pulls, and all builds, of a project that sets no timeout.
 const phaseTimeout = time.Hour
 
-// Limited runs a phase of a start, "pull" or "build", with a time limit. 0 means one hour. If the limit ended the phase,
+// WithLimit runs a phase of a start, "pull" or "build", with a time limit. 0 means one hour. If the limit ended the phase,
 // the error is an ErrLimit that names it.
-func Limited(ctx context.Context, phase string, limit time.Duration, f func(context.Context) error) error {
+func WithLimit(ctx context.Context, phase string, limit time.Duration, f func(context.Context) error) error {
 	limit = cmp.Or(limit, phaseTimeout)
 	begun := time.Now()
 	late := errors.New("late")

@@ -19,7 +19,7 @@ const leastLine = 8
 // is replaced as a whole. Builders print a value of several lines line by line, so its lines of 8 bytes or more are
 // replaced too.
 func Mask(names []string, text string) string {
-	type part struct{ of, text string }
+	type part struct{ owner, text string }
 	var all []part
 	for _, name := range names {
 		value := os.Getenv(name)
@@ -39,7 +39,7 @@ func Mask(names []string, text string) string {
 	slices.SortStableFunc(all, func(a, b part) int { return cmp.Compare(len(b.text), len(a.text)) })
 	var pairs []string // a replacer prefers earlier pairs at the same place
 	for _, p := range all {
-		pairs = append(pairs, p.text, "${"+p.of+"}")
+		pairs = append(pairs, p.text, "${"+p.owner+"}")
 	}
 	return strings.NewReplacer(pairs...).Replace(text)
 }

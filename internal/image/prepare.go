@@ -78,10 +78,10 @@ func (p *Preparer) Prepare(ctx context.Context, sources []Source, opts *fumehood
 		err = missingError(missing, "pull or build them, or leave out pull_policy: never and x-local")
 	}
 	if err == nil && !opts.Prebuilt {
-		err = Limited(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.fetchAll(ctx, plan) })
+		err = WithLimit(ctx, "pull", opts.PullTimeout, func(ctx context.Context) error { return p.fetchAll(ctx, plan) })
 	}
 	if err == nil {
-		err = Limited(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
+		err = WithLimit(ctx, "build", opts.BuildTimeout, func(ctx context.Context) error { return p.buildAll(ctx, plan, opts.Prebuilt) })
 	}
 	if err == nil {
 		for _, n := range plan.builds {
@@ -169,7 +169,7 @@ func (p *Preparer) fetch(ctx context.Context, ref, platform string, always bool)
 		if err != nil || found && !always && image.isFor(platform) {
 			return image, err
 		}
-		err = Limited(ctx, "pull", 0, func(ctx context.Context) error {
+		err = WithLimit(ctx, "pull", 0, func(ctx context.Context) error {
 			return p.patiently(ctx, func() error { return p.Store.Fetch(ctx, ref, platform) })
 		})
 		if err != nil {

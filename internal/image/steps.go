@@ -34,22 +34,22 @@ type step struct {
 
 // Step records a step of the builder, or what has changed about it. failure is why it failed; empty if it did not.
 func (s *Steps) Step(id, name string, started bool, failure string) {
-	of := s.all[id]
-	if of == nil {
+	s1 := s.all[id]
+	if s1 == nil {
 		if s.all == nil {
 			s.all = map[string]*step{}
 		}
-		of = &step{name: line(s.mask(name))}
-		s.all[id] = of
+		s1 = &step{name: line(s.mask(name))}
+		s.all[id] = s1
 	}
-	if started && !of.started {
-		of.started = true
-		if s.Report != nil && !unreported.MatchString(of.name) {
-			s.Report(of.name)
+	if started && !s1.started {
+		s1.started = true
+		if s.Report != nil && !unreported.MatchString(s1.name) {
+			s.Report(s1.name)
 		}
 	}
 	if failure != "" && !strings.HasSuffix(failure, "context canceled") { // because another one has failed
-		s.failed, s.Failure = of, failure
+		s.failed, s.Failure = s1, failure
 	}
 }
 
@@ -65,8 +65,8 @@ var unreported = regexp.MustCompile(`^\[internal\]|^step [0-9/]+, LABEL fumehood
 
 // Print records output of a step.
 func (s *Steps) Print(id, text string) {
-	if of := s.all[id]; of != nil {
-		of.printed = last(s.mask(of.printed + text)) // a value to hide may come in two pieces
+	if step := s.all[id]; step != nil {
+		step.printed = last(s.mask(step.printed + text)) // a value to hide may come in two pieces
 	}
 }
 

@@ -87,8 +87,8 @@ func CheckTriggers(image string, onBuild []string) error {
 			return fmt.Errorf("the image %s has an ONBUILD that cannot be read: %w", image, err)
 		}
 		if len(d.fetched) > 0 {
-			_, what, _ := strings.Cut(d.fetched[0], ": ")
-			return fmt.Errorf("the image %s has ONBUILD %s, which %s", image, what, fetchedOnHost)
+			_, trigger, _ := strings.Cut(d.fetched[0], ": ")
+			return fmt.Errorf("the image %s has ONBUILD %s, which %s", image, trigger, fetchedOnHost)
 		}
 	}
 	return nil

@@ -192,8 +192,8 @@ func TestScope(t *testing.T) {
 		t.Error("a folder has two scopes")
 	}
 	seen := map[string]bool{}
-	for _, of := range [][2]string{{dir, dir}, {"/a", dir}, {dir, "/a"}, {"", dir}, {dir, ""}, {"/a", "/b"}, {"/a/b", ""}, {"/b", "/a"}} {
-		seen[Scope(of[0], of[1])] = true
+	for _, pair := range [][2]string{{dir, dir}, {"/a", dir}, {dir, "/a"}, {"", dir}, {dir, ""}, {"/a", "/b"}, {"/a/b", ""}, {"/b", "/a"}} {
+		seen[Scope(pair[0], pair[1])] = true
 	}
 	if len(seen) != 8 {
 		t.Errorf("%d scopes", len(seen))

@@ -133,8 +133,8 @@ func Check(data []byte) error {
 		if i < 0 || i+1 >= len(data) {
 			return nil
 		}
-		unit, rest := escaped(data[i:])
-		low, after := escaped(rest)
+		unit, rest := parseEscape(data[i:])
+		low, after := parseEscape(rest)
 		switch {
 		case unit >= 0xD800 && unit < 0xDC00 && low >= 0xDC00 && low < 0xE000:
 			rest = after
@@ -145,8 +145,8 @@ func Check(data []byte) error {
 	}
 }
 
-// escaped returns the number of a \uNNNN at the beginning of data, or -1, and what follows the escape.
-func escaped(data []byte) (unit int, rest []byte) {
+// parseEscape returns the number of a \uNNNN at the beginning of data, or -1, and what follows the escape.
+func parseEscape(data []byte) (unit int, rest []byte) {
 	switch {
 	case len(data) < 2 || data[0] != '\\':
 		return -1, data

@@ -8,8 +8,8 @@ import (
 
 func TestMean(t *testing.T) {
 	for name, c := range map[string]struct {
-		of   []float64
-		want float64
+		values []float64
+		want   float64
 	}{
 		"none":        {nil, 0},
 		"one":         {[]float64{0.7}, 0.7},
@@ -21,11 +21,11 @@ func TestMean(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var forwards, backwards Mean
-			for _, v := range c.of {
+			for _, v := range c.values {
 				forwards.Add(v)
 			}
-			slices.Reverse(c.of)
-			for _, v := range c.of {
+			slices.Reverse(c.values)
+			for _, v := range c.values {
 				backwards.Add(v)
 			}
 			if forwards.Value() != c.want || backwards.Value() != c.want {

@@ -38,15 +38,15 @@ func (c *conn) RemoteAddr() net.Addr { return c.remote }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Socket.Read(p)
-	return n, c.failed("read", err)
+	return n, c.opError("read", err)
 }
 
 func (c *conn) Write(p []byte) (int, error) {
 	if by := c.writeBy.Load(); by != nil && !time.Now().Before(*by) { // the socket checks only when it waits
-		return 0, c.failed("write", os.ErrDeadlineExceeded)
+		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	}
 	n, err := c.Socket.Write(p)
-	return n, c.failed("write", err)
+	return n, c.opError("write", err)
 }
 
 func (c *conn) SetDeadline(t time.Time) error {
@@ -54,7 +54,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 }
 
 func (c *conn) SetReadDeadline(t time.Time) error {
-	return c.failed("set", c.Socket.SetReadDeadline(t))
+	return c.opError("set", c.Socket.SetReadDeadline(t))
 }
 
 func (c *conn) SetWriteDeadline(t time.Time) error {
@@ -63,12 +63,12 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 		by = nil
 	}
 	c.writeBy.Store(by)
-	return c.failed("set", c.Socket.SetWriteDeadline(t))
+	return c.opError("set", c.Socket.SetWriteDeadline(t))
 }
 
-// failed returns an error as package net does. Package net/http sends no answer after an error of a connection, which it
+// opError returns an error as package net does. Package net/http sends no answer after an error of a connection, which it
 // knows by its type.
-func (c *conn) failed(op string, err error) error {
+func (c *conn) opError(op string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
 		return err

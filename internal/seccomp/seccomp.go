@@ -42,7 +42,7 @@ func Load(file string) (string, error) {
 		return Unconfined, nil
 	}
 	line := ""
-	text, err := read(file)
+	text, err := readProfile(file)
 	if err == nil {
 		line, err = parse(text)
 	}
@@ -63,7 +63,7 @@ func Check(sandbox, provider string) error {
 	}
 }
 
-func read(file string) ([]byte, error) {
+func readProfile(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err

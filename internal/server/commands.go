@@ -59,7 +59,7 @@ func (i *commandInput) command(h *held) (fumehood.Service, fumehood.Cmd, error) 
 	return svc, cmd, err
 }
 
-func (s *Server) run(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*fumehood.Result], error) {
+func (s *Server) runCommand(ctx context.Context, l *lease, h *held, i *commandInput) (*output[*fumehood.Result], error) {
 	if i.Body.Detach || i.Body.StdinPipe || i.Body.Events {
 		return nil, bad("detach, stdin_pipe and events are for commands that are started")
 	}
@@ -147,7 +147,7 @@ type processList struct {
 
 func (s *Server) registerCommands() {
 	const box, one = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
-	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, on(s.run))
+	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, on(s.runCommand))
 	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, on(s.startCommand))
 	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, on(func(_ context.Context, _ *lease, h *held, i *Named) (*output[processList], error) {
 		svc, err := h.service(i.Service, "")
@@ -207,9 +207,9 @@ func (s *Server) registerCommands() {
 		if !p.Info().Ended {
 			return nil, &fumehood.Error{Op: "forget command", Class: fumehood.ErrConfig, Err: errors.New("it is running"), Hint: "kill it first"}
 		}
-		p.of.mu.Lock()
-		defer p.of.mu.Unlock()
-		p.of.forget(p)
+		p.sandbox.mu.Lock()
+		defer p.sandbox.mu.Unlock()
+		p.sandbox.forget(p)
 		return nil, nil
 	}))
 }

@@ -41,8 +41,8 @@ var statuses = map[fumehood.Code]int{
 	api.CodeStale: http.StatusGone,
 }
 
-// failed returns an error as an answer.
-func failed(err error) error {
+// toAnswer returns an error as an answer.
+func toAnswer(err error) error {
 	var f *errorAnswer
 	if err == nil || errors.As(err, &f) {
 		return err
@@ -60,14 +60,14 @@ func bad(format string, a ...any) error {
 	return &fumehood.Error{Op: opRead, Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 }
 
-// unauthorized returns an error about a request that is not allowed, and how the user may allow it.
-func unauthorized(hint, format string, a ...any) error {
+// unauthorizedError returns an error about a request that is not allowed, and how the user may allow it.
+func unauthorizedError(hint, format string, a ...any) error {
 	return &fumehood.Error{Op: "check request", Class: fumehood.ErrPermission, Err: fmt.Errorf(format, a...), Hint: hint}
 }
 
 // missing returns an error about an id that the lease does not have.
-func missing(what, id string) error {
-	return &fumehood.Error{Op: "find " + what + " " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has none with this id")}
+func missing(kind, id string) error {
+	return &fumehood.Error{Op: "find " + kind + " " + id, Class: fumehood.ErrUnavailable, Err: errors.New("the lease has none with this id")}
 }
 
 // stale returns an error about a lease or key that this server does not have.

@@ -144,7 +144,7 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 	case err != nil:
 		return nil, err
 	case o.AllowUnsafe && !s.opts.Permit.Unsafe:
-		return nil, unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+		return nil, unauthorizedError("start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	case (o.Runs == "") == (o.Resume == ""):
 		return nil, bad("exactly one of runs and resume is required")
 	}
@@ -174,7 +174,7 @@ func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Optio
 			if err := s.serves(name); err != nil {
 				return nil, err
 			}
-			return s.leased(ctx, e.l, nil)
+			return s.providerFor(ctx, e.l, nil)
 		},
 		AllowLocal: s.opts.Local, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
 		Runs: o.Runs, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs,

@@ -84,7 +84,7 @@ func (s *Server) registerFiles() {
 		return download(typeTar, content, -1, err)
 	}))
 	register(s, op{http.MethodPut, box + "/archive", "write-archive", "Extract the request's body, a tar archive, into a directory", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*struct{}, error) {
-		return nil, sent(svc.Upload(ctx, i.Path, requestOf(ctx).body))
+		return nil, bodyError(svc.Upload(ctx, i.Path, requestOf(ctx).body))
 	}))
 	register(s, op{http.MethodGet, box + "/stat", "stat-file", "Describe a file. A link is not followed", "Files"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*output[api.FileInfo], error) {
 		f, err := svc.Stat(ctx, i.Path)
@@ -273,7 +273,7 @@ func writeFile(ctx context.Context, l *lease, svc fumehood.Service, i *writeInpu
 	opts := fumehood.WriteOptions{Mode: api.Mode(i.Mode), Owner: i.Owner, Atomic: i.Atomic}
 	content := requestOf(ctx)
 	if content.size >= 0 {
-		return nil, sent(svc.WriteFrom(ctx, i.Path, content.body, content.size, opts))
+		return nil, bodyError(svc.WriteFrom(ctx, i.Path, content.body, content.size, opts))
 	}
 	file, err := os.CreateTemp("", "fumehood-upload-*")
 	if err != nil {
@@ -283,7 +283,7 @@ func writeFile(ctx context.Context, l *lease, svc fumehood.Service, i *writeInpu
 	defer held.Close()
 	size, err := io.Copy(struct{ io.Writer }{held}, content.body) // not by the file's own ReadFrom
 	if disk := (*os.PathError)(nil); err != nil && !errors.As(err, &disk) && !errors.Is(err, fumehood.ErrLimit) {
-		return nil, sent(bad("read the content: %w", err))
+		return nil, bodyError(bad("read the content: %w", err))
 	}
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
@@ -294,8 +294,8 @@ func writeFile(ctx context.Context, l *lease, svc fumehood.Service, i *writeInpu
 	return nil, svc.WriteFrom(ctx, i.Path, file, size, opts)
 }
 
-// sent makes an error about a body that is too large one of its class.
-func sent(err error) error {
+// bodyError makes an error about a body that is too large one of its class.
+func bodyError(err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
 		return &fumehood.Error{Op: opRead, Class: fumehood.ErrTooLarge, Err: large, Hint: "send less, or start the server with a higher --max-upload"}

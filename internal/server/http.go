@@ -36,7 +36,7 @@ var answered = []int{
 func register[I, O any](s *Server, o op, handler func(context.Context, *I) (*O, error)) {
 	huma.Register(s.api, s.operation(o), func(ctx context.Context, in *I) (*O, error) {
 		out, err := handler(ctx, in)
-		return out, failed(err)
+		return out, toAnswer(err)
 	})
 }
 
@@ -52,7 +52,7 @@ func registerStream[I any](s *Server, o op, contentType string, item any, handle
 	}}
 	huma.Register(s.api, operation, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		out, err := handler(ctx, in)
-		return out, failed(err)
+		return out, toAnswer(err)
 	})
 }
 

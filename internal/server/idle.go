@@ -51,7 +51,7 @@ type idled struct {
 	after time.Duration
 }
 
-func (i idled) gone() error {
+func (i idled) goneError() error {
 	return &fumehood.Error{
 		Op: "find sandbox " + i.id, Class: fumehood.ErrUnavailable,
 		Err:  fmt.Errorf("removed: it had no call and no running command for its idle time of %v", i.after),
@@ -91,7 +91,7 @@ func (h *held) use() (done func(), err error) {
 	defer h.mu.Unlock()
 	switch {
 	case h.idled:
-		return func() {}, idled{h.id, h.uses.after}.gone()
+		return func() {}, idled{h.id, h.uses.after}.goneError()
 	case h.uses.timer == nil:
 		return func() {}, nil
 	}
@@ -156,7 +156,7 @@ func (l *lease) whyGone(id string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.IndexFunc(l.idled, func(i idled) bool { return i.id == id }); i >= 0 {
-		return l.idled[i].gone()
+		return l.idled[i].goneError()
 	}
 	return nil
 }

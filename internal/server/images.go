@@ -51,7 +51,7 @@ func (r *reports) receive(image string) (all <-chan api.Progress, stop func()) {
 // registerImages adds the operation that prepares images, so that sandboxes start without pulls and builds.
 func (s *Server) registerImages() {
 	registerStream(s, op{http.MethodPost, "/v1/images", "prepare-images", "Pull or build the images of a sandbox, without starting it. Each line is a step, and the last one the end. The steps of a Compose project can have those of other requests between", "Images"}, typeLines, api.Progress{}, withLease(func(ctx context.Context, l *lease, in *imagesInput) (*huma.StreamResponse, error) {
-		if err := s.permitted(ctx, l, in.Provider, &in.Body); err != nil {
+		if err := s.checkPermit(ctx, l, in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
 		p, err := s.provider(ctx)

@@ -129,8 +129,8 @@ func (l *lease) endLocked() {
 	go l.remove(context.WithoutCancel(l.life))
 }
 
-// start begins the start of something that the lease will own. done must be called when the lease has it.
-func (l *lease) start() (done func(), err error) {
+// beginStart begins the start of something that the lease will own. done must be called when the lease has it.
+func (l *lease) beginStart() (done func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -143,7 +143,7 @@ func (l *lease) start() (done func(), err error) {
 // own opens a session or starts an evaluation, of which there may be as many as sandboxes, and adds it to all, which is
 // sessions or runs.
 func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, err error)) (*T, error) {
-	done, err := l.start()
+	done, err := l.beginStart()
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +170,13 @@ func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, 
 }
 
 // lookup returns what has an id.
-func lookup[T any](mu *sync.Mutex, all map[string]*T, what, id string) (*T, error) {
+func lookup[T any](mu *sync.Mutex, all map[string]*T, kind, id string) (*T, error) {
 	mu.Lock()
 	defer mu.Unlock()
 	if found := all[id]; found != nil {
 		return found, nil
 	}
-	return nil, missing(what, id)
+	return nil, missing(kind, id)
 }
 
 // list describes the lease's sessions or evaluations, by their ids.
@@ -229,7 +229,7 @@ func (l *lease) remove(ctx context.Context) {
 // endAll ends all sandboxes, sessions or evaluations of an ended lease at the same time.
 func endAll[T interface {
 	end(ctx context.Context) error
-}](ctx context.Context, l *lease, what string, owned map[string]T) {
+}](ctx context.Context, l *lease, kind string, owned map[string]T) {
 	l.mu.Lock()
 	owned = maps.Clone(owned) // requests that still run may remove some
 	l.mu.Unlock()
@@ -237,7 +237,7 @@ func endAll[T interface {
 	for id, one := range owned {
 		all.Go(func() {
 			if err := one.end(ctx); err != nil {
-				l.s.opts.Logger.Warn("a "+what+" of an ended lease was not removed", what, id, "error", err)
+				l.s.opts.Logger.Warn("a "+kind+" of an ended lease was not removed", kind, id, "error", err)
 			}
 		})
 	}
@@ -269,14 +269,14 @@ type Once struct {
 }
 
 // withLease makes a handler that gets the request's lease.
-func withLease[I interface{ acknowledged() []string }, O any](f func(context.Context, *lease, *I) (*O, error)) func(context.Context, *I) (*O, error) {
+func withLease[I interface{ ackedKeys() []string }, O any](f func(context.Context, *lease, *I) (*O, error)) func(context.Context, *I) (*O, error) {
 	return func(ctx context.Context, in *I) (*O, error) {
 		r := requestOf(ctx)
 		if r.unheld != nil {
 			return nil, r.unheld
 		}
-		if keys := (*in).acknowledged(); len(keys) > 0 {
-			r.lease.received(keys)
+		if keys := (*in).ackedKeys(); len(keys) > 0 {
+			r.lease.dropAnswers(keys)
 		}
 		return f(ctx, r.lease, in)
 	}
@@ -284,7 +284,7 @@ func withLease[I interface{ acknowledged() []string }, O any](f func(context.Con
 
 // about is the input of requests whose path names a T.
 type about[T any] interface {
-	acknowledged() []string
+	ackedKeys() []string
 	find(ctx context.Context, l *lease) (T, error)
 }
 
@@ -317,7 +317,7 @@ func ending[I about[T], T interface {
 	})
 }
 
-func (l Leased) acknowledged() []string {
+func (l Leased) ackedKeys() []string {
 	if l.Received == "" {
 		return nil
 	}

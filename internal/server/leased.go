@@ -25,8 +25,8 @@ type images interface {
 	provider.Cleaner
 }
 
-// leased returns the server's provider for a session or an evaluation.
-func (s *Server) leased(ctx context.Context, l *lease, own func() string) (fumehood.Provider, error) {
+// providerFor returns the server's provider for a session or an evaluation.
+func (s *Server) providerFor(ctx context.Context, l *lease, own func() string) (fumehood.Provider, error) {
 	p, err := s.provider(ctx)
 	if err != nil {
 		return nil, err

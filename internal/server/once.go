@@ -157,7 +157,7 @@ func wait(ctx context.Context, op string, done <-chan struct{}) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		return &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
 }
 
@@ -261,8 +261,8 @@ func (l *lease) drop(c *call) {
 	}
 }
 
-// received drops the answers of keys, and forgets keys that were acknowledged a while ago.
-func (l *lease) received(keys []string) {
+// dropAnswers drops the answers of keys, and forgets keys that were acknowledged a while ago.
+func (l *lease) dropAnswers(keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()

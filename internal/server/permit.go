@@ -61,19 +61,19 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 	const unsafe = "start the server with --allow-unsafe"
 	switch {
 	case !p.Unsafe && spec.AllowUnsafe:
-		return unauthorized(unsafe, "allow_unsafe is not allowed")
+		return unauthorizedError(unsafe, "allow_unsafe is not allowed")
 	case !p.Unsafe && spec.Runtime != "":
-		return unauthorized(unsafe, "the runtime is the server's choice")
+		return unauthorizedError(unsafe, "the runtime is the server's choice")
 	case !p.Unsafe && spec.Seccomp != "":
-		return unauthorized(unsafe, "the seccomp profile is the server's choice")
+		return unauthorizedError(unsafe, "the seccomp profile is the server's choice")
 	case !p.Unsafe && (spec.Limits.Memory == fumehood.NoLimit || spec.Limits.PIDs == fumehood.NoLimit):
-		return unauthorized(unsafe, "a sandbox without limits is not allowed")
+		return unauthorizedError(unsafe, "a sandbox without limits is not allowed")
 	case !p.Unsafe && !slices.Contains([]string{"", fumehood.NetworkNone, fumehood.NetworkBridge}, spec.Network.Mode):
-		return unauthorized(unsafe, "the network %q is not the sandbox's own", spec.Network.Mode)
+		return unauthorizedError(unsafe, "the network %q is not the sandbox's own", spec.Network.Mode)
 	case !p.Egress && !spec.Network.IsNone():
-		return unauthorized("start the server with --allow-egress", "a network is not allowed")
+		return unauthorizedError("start the server with --allow-egress", "a network is not allowed")
 	case !p.Kept && spec.Keep:
-		return unauthorized("start the server with --allow-kept", "kept sandboxes are not allowed")
+		return unauthorizedError("start the server with --allow-kept", "kept sandboxes are not allowed")
 	case spec.Keep && spec.TTL <= 0:
 		return bad("a kept sandbox needs a ttl_ms")
 	}
@@ -120,13 +120,13 @@ func folderOf(c *fumehood.Compose) string {
 func (p *Permit) checkProject(c *fumehood.Compose) error {
 	switch {
 	case !p.Egress:
-		return unauthorized("start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
+		return unauthorizedError("start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
 	case len(p.Images) > 0:
-		return unauthorized("start the server without --allow-image", "Compose projects are not allowed: their images are not known")
+		return unauthorizedError("start the server without --allow-image", "Compose projects are not allowed: their images are not known")
 	case !p.Unsafe && c.AllowUnsafe:
-		return unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+		return unauthorizedError("start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	case len(c.HostEnv) > 0:
-		return unauthorized("set env instead", "variables of the server's process are not allowed")
+		return unauthorizedError("set env instead", "variables of the server's process are not allowed")
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (p *Permit) image(name string) bool {
 // this machine.
 func (p *Permit) checkImage(name string) error {
 	if !p.image(name) {
-		return unauthorized("start the server with another --allow-image", "the image %q is not allowed", name)
+		return unauthorizedError("start the server with another --allow-image", "the image %q is not allowed", name)
 	}
 	_, path, _ := hostpath.OfImage(name)
 	return p.checkPaths([]string{path})
@@ -153,9 +153,9 @@ func (p *Permit) checkImage(name string) error {
 func (p *Permit) checkBuild() error {
 	switch {
 	case !p.Egress:
-		return unauthorized("start the server with --allow-egress", "builds are not allowed: their steps have a network")
+		return unauthorizedError("start the server with --allow-egress", "builds are not allowed: their steps have a network")
 	case len(p.Images) > 0:
-		return unauthorized("start the server without --allow-image", "builds are not allowed: their base images are not known")
+		return unauthorizedError("start the server without --allow-image", "builds are not allowed: their base images are not known")
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (p *Permit) checkWorkspace(limits *api.WorkspaceLimits) error {
 	over := func(n, most int64) bool { return n < 0 || n > most }
 	most := workspace.Limits{}.WithDefaults()
 	if over(limits.Bytes, most.Bytes) || over(limits.Stored, most.Stored) || over(int64(limits.Entries), int64(most.Entries)) {
-		return unauthorized("start the server with --allow-unsafe", "limits of a workspace above the default ones are not allowed")
+		return unauthorizedError("start the server with --allow-unsafe", "limits of a workspace above the default ones are not allowed")
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (p *Permit) checkPaths(paths []string, own ...string) error {
 		return nil
 	}
 	if len(permitted) == 0 {
-		return unauthorized(hint, "paths of the server's machine are not allowed")
+		return unauthorizedError(hint, "paths of the server's machine are not allowed")
 	}
 	gate, err := hostpath.NewGate("the paths that are allowed", permitted[0], permitted[1:]...)
 	if err != nil {
@@ -191,7 +191,7 @@ func (p *Permit) checkPaths(paths []string, own ...string) error {
 	}
 	for _, path := range paths {
 		if !gate.Inside(path) {
-			return unauthorized(hint, "the path %q of the server's machine is not allowed", path)
+			return unauthorizedError(hint, "the path %q of the server's machine is not allowed", path)
 		}
 	}
 	return nil

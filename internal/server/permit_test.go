@@ -92,19 +92,19 @@ func TestPermit_fields(t *testing.T) {
 	s := New(t.Context(), Options{})
 	schemas := s.api.OpenAPI().Components.Schemas
 	found := map[string]map[string]string{}
-	var visit func(name string, of *huma.Schema)
-	visit = func(name string, of *huma.Schema) {
-		if of == nil {
+	var visit func(name string, node *huma.Schema)
+	visit = func(name string, node *huma.Schema) {
+		if node == nil {
 			return
 		}
-		if of.Ref != "" {
-			name, of = of.Ref[strings.LastIndex(of.Ref, "/")+1:], schemas.SchemaFromRef(of.Ref)
+		if node.Ref != "" {
+			name, node = node.Ref[strings.LastIndex(node.Ref, "/")+1:], schemas.SchemaFromRef(node.Ref)
 			if found[name] != nil {
 				return
 			}
 			found[name] = map[string]string{}
 		}
-		for field, schema := range of.Properties {
+		for field, schema := range node.Properties {
 			if found[name] == nil {
 				found[name] = map[string]string{}
 			}
@@ -114,8 +114,8 @@ func TestPermit_fields(t *testing.T) {
 			}
 			visit(name+"."+field, schema)
 		}
-		more, _ := of.AdditionalProperties.(*huma.Schema)
-		for _, each := range slices.Concat([]*huma.Schema{of.Items, more}, of.OneOf, of.AnyOf, of.AllOf) {
+		more, _ := node.AdditionalProperties.(*huma.Schema)
+		for _, each := range slices.Concat([]*huma.Schema{node.Items, more}, node.OneOf, node.AnyOf, node.AllOf) {
 			visit(name, each)
 		}
 	}
@@ -160,40 +160,40 @@ func TestPermit_images(t *testing.T) {
 	p := fumehood.Provider(imaged{fake.New(fake.Options{})})
 	c.opened.Store(&p)
 	python := map[string]string{"default": "id of python:3"}
-	of := func(image string, ids map[string]string) fumehood.Spec {
+	withImage := func(image string, ids map[string]string) fumehood.Spec {
 		return fumehood.Spec{Image: image, Images: ids}
 	}
-	c.fails(http.StatusForbidden, fumehood.CodePermission, "POST", "/v1/images", of("evil", nil))
+	c.fails(http.StatusForbidden, fumehood.CodePermission, "POST", "/v1/images", withImage("evil", nil))
 	for name, ids := range map[string]map[string]string{
 		"by name": {"default": "evil"}, "by ID": {"default": "id of evil"}, "empty": {"default": ""}, "a file": {"default": "docker-archive:/etc/shadow"},
 		"not prepared yet": python, "another service": {"other": "evil"},
 	} {
 		for _, path := range []string{"/v1/sandboxes", "/v1/images"} {
-			if status, text := c.answer("POST", path, of("python:3", ids)); status != http.StatusGone || !strings.Contains(string(text), "was not prepared for this lease") {
+			if status, text := c.answer("POST", path, withImage("python:3", ids)); status != http.StatusGone || !strings.Contains(string(text), "was not prepared for this lease") {
 				t.Errorf("%s, %s: got %d %s", path, name, status, text)
 			}
 		}
 	}
-	if status, text := c.answer("POST", "/v1/images", of("python:3", nil)); status != http.StatusOK || !strings.Contains(string(text), python["default"]) {
+	if status, text := c.answer("POST", "/v1/images", withImage("python:3", nil)); status != http.StatusOK || !strings.Contains(string(text), python["default"]) {
 		t.Fatalf("got %d %s", status, text)
 	}
 	var box api.Sandbox
-	c.ok("POST", "/v1/sandboxes", of("python:3", python), &box)
+	c.ok("POST", "/v1/sandboxes", withImage("python:3", python), &box)
 	c.ok("DELETE", "/v1/sandboxes/"+box.ID, nil, nil)
-	c.fails(http.StatusForbidden, fumehood.CodePermission, "POST", "/v1/sandboxes", of("evil", python))
-	c.fails(http.StatusGone, api.CodeStale, "POST", "/v1/sandboxes", of("python:3", map[string]string{"default": python["default"], "other": "evil"}))
+	c.fails(http.StatusForbidden, fumehood.CodePermission, "POST", "/v1/sandboxes", withImage("evil", python))
+	c.fails(http.StatusGone, api.CodeStale, "POST", "/v1/sandboxes", withImage("python:3", map[string]string{"default": python["default"], "other": "evil"}))
 	var other api.Lease
 	c.ok("POST", "/v1/leases", struct{}{}, &other)
-	c.fails(http.StatusGone, api.CodeStale, "POST", "/v1/sandboxes", of("python:3", python), "Fumehood-Lease", other.ID)
+	c.fails(http.StatusGone, api.CodeStale, "POST", "/v1/sandboxes", withImage("python:3", python), "Fumehood-Lease", other.ID)
 	// What a session or an evaluation prepares may run too.
 	c.mu.Lock()
 	l := c.leases[c.lease]
 	c.mu.Unlock()
-	leased, err := c.leased(t.Context(), l, nil)
+	leased, err := c.providerFor(t.Context(), l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := leased.Start(t.Context(), of("python:4", map[string]string{"default": "id of python:4"})); err == nil || !strings.Contains(err.Error(), "was not prepared") {
+	if _, err := leased.Start(t.Context(), withImage("python:4", map[string]string{"default": "id of python:4"})); err == nil || !strings.Contains(err.Error(), "was not prepared") {
 		t.Errorf("got %v", err)
 	}
 }

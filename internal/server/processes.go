@@ -32,7 +32,7 @@ type processes struct {
 // process is a command that was started.
 type process struct {
 	id      string
-	of      *held
+	sandbox *held
 	service string
 	fumehood.Process
 	output *stream
@@ -53,7 +53,7 @@ func (h *held) add(service string, proc fumehood.Process, out *stream) *process 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last++
-	p := &process{id: strconv.Itoa(h.last), of: h, service: service, Process: proc, output: out}
+	p := &process{id: strconv.Itoa(h.last), sandbox: h, service: service, Process: proc, output: out}
 	p.size = sizeOf(p.describe())
 	h.all[p.id] = p
 	h.order = append(h.order, p)

@@ -99,16 +99,16 @@ func (h *held) service(name, user string) (fumehood.Service, error) {
 }
 
 // tooMany returns the error for a number of sandboxes that is at its limit.
-func tooMany(most int, what string) error {
+func tooMany(most int, kind string) error {
 	return &fumehood.Error{
-		Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d %s", most, what),
+		Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d %s", most, kind),
 		Hint: "remove some, or start the server with a higher --max-sandboxes",
 	}
 }
 
 // create starts a sandbox for a lease.
 func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*held, error) {
-	done, err := l.start()
+	done, err := l.beginStart()
 	if err != nil {
 		return nil, err
 	}
@@ -298,8 +298,8 @@ type imagesInput struct {
 	Body     fumehood.Spec
 }
 
-// permitted returns an error for a sandbox that the lease's client may not request.
-func (s *Server) permitted(ctx context.Context, l *lease, provider string, spec *fumehood.Spec) error {
+// checkPermit returns an error for a sandbox that the lease's client may not request.
+func (s *Server) checkPermit(ctx context.Context, l *lease, provider string, spec *fumehood.Spec) error {
 	if provider != "" {
 		p, err := s.provider(ctx)
 		if err != nil {
@@ -322,7 +322,7 @@ type sandboxes struct {
 func (s *Server) registerSandboxes() {
 	const one = "/v1/sandboxes/{sandbox}"
 	register(s, op{http.MethodPost, "/v1/sandboxes", "create-sandbox", "Start a sandbox, and return when commands can run in it", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, in *createInput) (*output[*api.Sandbox], error) {
-		if err := s.permitted(ctx, l, in.Provider, &in.Body); err != nil {
+		if err := s.checkPermit(ctx, l, in.Provider, &in.Body); err != nil {
 			return nil, err
 		}
 		idle, err := s.idleTime(api.Duration(in.Idle), in.Body.Keep)

@@ -50,7 +50,7 @@ type textSchema struct{}
 
 // Schema returns the schema.
 func (textSchema) Schema(r huma.Registry) *huma.Schema {
-	return shared(r, "Text", &huma.Schema{
+	return addSchema(r, "Text", &huma.Schema{
 		Description: "a name, path, argument or variable, which may have any bytes",
 		OneOf: []*huma.Schema{
 			{Type: huma.TypeString},
@@ -67,14 +67,14 @@ type envSchema struct{}
 
 // Schema returns the schema.
 func (envSchema) Schema(r huma.Registry) *huma.Schema {
-	return shared(r, "Env", &huma.Schema{OneOf: []*huma.Schema{
+	return addSchema(r, "Env", &huma.Schema{OneOf: []*huma.Schema{
 		{Type: huma.TypeObject, AdditionalProperties: textSchema{}.Schema(r), Description: "values by names"},
 		{Type: huma.TypeArray, Items: textSchema{}.Schema(r), Description: "texts of the form NAME=VALUE, for names that are not UTF-8"},
 	}})
 }
 
-// shared adds a schema to the components, and returns a reference to it.
-func shared(r huma.Registry, name string, s *huma.Schema) *huma.Schema {
+// addSchema adds a schema to the components, and returns a reference to it.
+func addSchema(r huma.Registry, name string, s *huma.Schema) *huma.Schema {
 	if r.Map()[name] == nil {
 		s.PrecomputeMessages()
 		r.Map()[name] = s

@@ -212,7 +212,7 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 		}
 		return r.Val.(fumehood.Provider), nil
 	case <-ctx.Done():
-		return nil, &fumehood.Error{Op: "open provider", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		return nil, &fumehood.Error{Op: "open provider", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
 }
 

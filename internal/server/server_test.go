@@ -515,7 +515,7 @@ func TestEvents_announced(t *testing.T) {
 	c.fails(400, fumehood.CodeConfig, "POST", box+"/run", cmd)
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t *testing.T, condition string, is func() bool) {
 	t.Helper()
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
@@ -524,7 +524,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 		select {
 		case <-again.C:
 		case <-limit:
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within 20 s: %s", condition)
 		}
 	}
 }

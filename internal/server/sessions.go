@@ -51,7 +51,7 @@ func (o *openSession) end(ctx context.Context) error {
 func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 	permit := &s.opts.Permit
 	if o.AllowUnsafe && !permit.Unsafe {
-		return nil, unauthorized("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+		return nil, unauthorizedError("start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	}
 	if err := permit.checkWorkspace(o.Limits); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (s *Server) openSession(ctx context.Context, l *lease, body *api.SessionOpt
 			return "", nil, err
 		}
 		o := &openSession{l: l, kind: opts.Kind, runtimes: map[string]*runtime{}, ended: map[string]*api.Runtime{}, snapshots: map[int]string{}}
-		opts.Provider, err = s.leased(ctx, l, func() string { return o.Workspace() })
+		opts.Provider, err = s.providerFor(ctx, l, func() string { return o.Workspace() })
 		if err != nil {
 			return "", nil, err
 		}
@@ -171,7 +171,7 @@ func (o *openSession) runtime(id string) (r *runtime, ended *api.Runtime, err er
 // runtime is a container of a session.
 type runtime struct {
 	*session.Runtime
-	of *openSession
+	session *openSession
 }
 
 func (r *runtime) describe() *api.Runtime {
@@ -189,10 +189,10 @@ func (r *runtime) remove(err error) error {
 	if err != nil {
 		return err
 	}
-	r.of.mu.Lock()
-	defer r.of.mu.Unlock()
-	r.of.ended[r.Name()] = r.describe()
-	delete(r.of.runtimes, r.Name())
+	r.session.mu.Lock()
+	defer r.session.mu.Unlock()
+	r.session.ended[r.Name()] = r.describe()
+	delete(r.session.runtimes, r.Name())
 	return nil
 }
 

@@ -252,15 +252,15 @@ func TestSession_limits(t *testing.T) {
 	t.Parallel()
 	dir := project(t, map[string]string{"a": ""})
 	c := serve(t, Options{Permit: Permit{HostPaths: []string{dir}}})
-	of := func(limits api.WorkspaceLimits) api.SessionOptions {
+	options := func(limits api.WorkspaceLimits) api.SessionOptions {
 		return api.SessionOptions{Workspace: dir, Environment: "type: local", Kind: session.Agent, Limits: &limits}
 	}
 	for _, limits := range []api.WorkspaceLimits{{Bytes: -1}, {Stored: -1}, {Entries: -1}, {Bytes: 10<<30 + 1}, {Stored: 1 << 62}, {Entries: 1_000_001}} {
-		c.fails(403, fumehood.CodePermission, "POST", "/v1/sessions", of(limits))
+		c.fails(403, fumehood.CodePermission, "POST", "/v1/sessions", options(limits))
 	}
-	c.open(of(api.WorkspaceLimits{Bytes: 10 << 30, Stored: 1 << 20, Entries: 1_000_000}))
+	c.open(options(api.WorkspaceLimits{Bytes: 10 << 30, Stored: 1 << 20, Entries: 1_000_000}))
 	unsafe := serve(t, Options{Permit: Permit{HostPaths: []string{dir}, Unsafe: true}})
-	unsafe.open(of(api.WorkspaceLimits{Bytes: -1, Stored: -1, Entries: -1}))
+	unsafe.open(options(api.WorkspaceLimits{Bytes: -1, Stored: -1, Entries: -1}))
 }
 
 // A runtime mounts its session's workspace and parts of it, and nothing else of the session's folder: the server trusts the links

@@ -92,7 +92,7 @@ func (d *Decoder) Stop() bool {
 
 // Wrong records that n is not the wanted value.
 func (d *Decoder) Wrong(n *yaml.Node, path, wanted string) {
-	d.Problem(n.Line, path, wanted, Found(n), "")
+	d.Problem(n.Line, path, wanted, DescribeValue(n), "")
 }
 
 // Value reads n into v. Null leaves v unchanged.
@@ -164,7 +164,7 @@ func (d *Decoder) list(n *yaml.Node, path string, v reflect.Value, f Form) {
 // the zero value; a struct must not be null.
 func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value, f Form) {
 	v.Set(reflect.MakeMap(v.Type()))
-	of := v.Type().Elem()
+	elem := v.Type().Elem()
 	for _, e := range d.Entries(n, path) {
 		switch {
 		case !f.Takes(e.Key):
@@ -174,9 +174,9 @@ func (d *Decoder) mapping(n *yaml.Node, path string, v reflect.Value, f Form) {
 			d.Problem(e.Line, path, f.What(), "a NUL byte", "")
 			continue
 		}
-		value := reflect.New(of).Elem()
-		if of.Kind() == reflect.Pointer {
-			value.Set(reflect.New(of.Elem()))
+		value := reflect.New(elem).Elem()
+		if elem.Kind() == reflect.Pointer {
+			value.Set(reflect.New(elem.Elem()))
 			d.Value(e.node, e.Path, value.Elem(), Form{})
 		} else if d.Value(e.node, e.Path, value, Form{}); isNull(e.Value) {
 			d.Wrong(e.Value, e.Path, "a value")
@@ -212,7 +212,7 @@ func (d *Decoder) Text(n *yaml.Node, path, wanted string) (string, bool) {
 	if isNull(n) {
 		hint = ""
 	}
-	return d.text(n, path, wanted, Found(n), hint)
+	return d.text(n, path, wanted, DescribeValue(n), hint)
 }
 
 // quotes is the hint for a value that would be text if it were quoted.
@@ -260,7 +260,7 @@ func (d *Decoder) Entries(n *yaml.Node, path string) []Entry {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := Target(n.Content[i])
 		if key.Kind != yaml.ScalarNode || isNull(key) {
-			d.Problem(n.Content[i].Line, path, "a key", Found(key), "")
+			d.Problem(n.Content[i].Line, path, "a key", DescribeValue(key), "")
 			continue
 		}
 		e := Entry{Key: key.Value, Path: join(path, Short(key.Value)), Line: n.Content[i].Line, Value: Target(n.Content[i+1]), node: n.Content[i+1]}

@@ -20,11 +20,11 @@ var (
 	fromZero = regexp.MustCompile(`^did not find expected (node content|key|'-' indicator|',' or|<)`)
 )
 
-// Document reads text, which must be one YAML document, into a struct. What is the document's name in messages.
+// Document reads text, which must be one YAML document, into a struct. Noun is the document's name in messages.
 // It reports whether there was a document to read. A text of more than most bytes is a problem; most is a whole
 // number of MiB.
-func (d *Decoder) Document(text []byte, most int, what string, into any) bool {
-	top := d.Top(text, most, what)
+func (d *Decoder) Document(text []byte, most int, noun string, into any) bool {
+	top := d.Top(text, most, noun)
 	if top == nil {
 		return false
 	}
@@ -42,7 +42,7 @@ func (d *Decoder) Node(n *yaml.Node, into any) {
 }
 
 // Top returns the value of the one document in text. If there is none, it records a problem and returns nil.
-func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
+func (d *Decoder) Top(text []byte, most int, noun string) *yaml.Node {
 	if len(text) > most {
 		d.Problem(0, "", fmt.Sprintf("at most %dMiB", most>>20), "more", "")
 		return nil
@@ -55,7 +55,7 @@ func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
 			d.Problem(second.Line, "", "one document", "another", "")
 		}
 	} else if errors.Is(err, io.EOF) {
-		d.Problem(1, "", what, Nothing, "")
+		d.Problem(1, "", noun, Nothing, "")
 		return nil
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -71,7 +71,7 @@ func (d *Decoder) Top(text []byte, most int, what string) *yaml.Node {
 	}
 	top := Target(doc.Content[0])
 	if isNull(top) {
-		d.Problem(top.Line, "", what, Nothing, "")
+		d.Problem(top.Line, "", noun, Nothing, "")
 		return nil
 	}
 	return top

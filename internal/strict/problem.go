@@ -80,8 +80,8 @@ const Nothing = "nothing"
 // maxQuote is the number of bytes of a text that a message shows.
 const maxQuote = 60
 
-// Found returns the description of a value in messages.
-func Found(n *yaml.Node) string {
+// DescribeValue returns the description of a value in messages.
+func DescribeValue(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "a mapping"
@@ -100,10 +100,10 @@ func Found(n *yaml.Node) string {
 // kinds are the names, by tag, of scalars whose value must not be shown.
 var kinds = map[string]string{"!!bool": "true or false", "!!int": "a number", "!!float": "a number", "!!str": "text", "!!timestamp": "text"}
 
-// kind is like Found, for values that must not be shown.
+// kind is like DescribeValue, for values that must not be shown.
 func kind(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || isNull(n) {
-		return Found(n)
+		return DescribeValue(n)
 	}
 	return cmp.Or(kinds[n.Tag], "a value with the tag "+Short(n.Tag))
 }

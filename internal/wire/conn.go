@@ -345,7 +345,7 @@ func (c *Conn) fail(err error) {
 	c.mu.Unlock()
 	_ = c.rw.Close() // err is the reason to report
 	for _, s := range streams {
-		s.broken(err)
+		s.abort(err)
 	}
 }
 
@@ -362,8 +362,8 @@ func (c *Conn) Err() error {
 // Cut reports whether the connection has ended, and not because this side has closed it or because of what the peer did.
 func (c *Conn) Cut() bool {
 	err := c.Err()
-	for _, ours := range []error{nil, errClosed, errSilent, errStalled} {
-		if errors.Is(err, ours) {
+	for _, known := range []error{nil, errClosed, errSilent, errStalled} {
+		if errors.Is(err, known) {
 			return false
 		}
 	}

@@ -169,9 +169,9 @@ func TestConn_manyOrders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	theirs := <-streams
+	guestEnd := <-streams
 	for i := range orders {
-		if _, err := theirs.Receive(); err != nil {
+		if _, err := guestEnd.Receive(); err != nil {
 			t.Fatalf("order %d: %v", i, err)
 		}
 	}
@@ -241,12 +241,12 @@ func TestConn_closeEndsStreams(t *testing.T) {
 // A guest that was stopped reads nothing. The host must not wait for it without a limit.
 func TestConn_guestDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		c := NewConn(ours, Host, nil)
+		hostEnd, guestEnd := net.Pipe()
+		c := NewConn(hostEnd, Host, nil)
 		served := make(chan error, 1)
 		go func() { served <- c.Serve() }()
-		d := NewDecoder(theirs, MaxFromHost)
-		go func() { _, _ = theirs.Write(frame(0, Hello, []byte{Version})) }()
+		d := NewDecoder(guestEnd, MaxFromHost)
+		go func() { _, _ = guestEnd.Write(frame(0, Hello, []byte{Version})) }()
 		if f, err := d.Next(); err != nil || f.Type != Hello { // it reads only this
 			t.Fatal(f, err)
 		}
@@ -264,18 +264,18 @@ func TestConn_guestDoesNotRead(t *testing.T) {
 		if err := <-served; err == nil || !errors.Is(c.Err(), errStalled) || !strings.Contains(c.Err().Error(), "read nothing") {
 			t.Errorf("the connection ended with %v, %v", err, c.Err())
 		}
-		_ = theirs.Close()
+		_ = guestEnd.Close()
 	})
 }
 
 // A guest that was stopped after it read a request sends nothing more. A host that only waits must notice this too.
 func TestConn_silentGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		c := NewConn(ours, Host, nil)
+		hostEnd, guestEnd := net.Pipe()
+		c := NewConn(hostEnd, Host, nil)
 		go func() { _ = c.Serve() }()
-		go func() { _, _ = theirs.Write(frame(0, Hello, []byte{Version})) }()
-		go func() { _, _ = io.Copy(io.Discard, theirs) }() // sockets in between buffer what is written to the guest
+		go func() { _, _ = guestEnd.Write(frame(0, Hello, []byte{Version})) }()
+		go func() { _, _ = io.Copy(io.Discard, guestEnd) }() // sockets in between buffer what is written to the guest
 		s, err := c.Open([]byte("x"))
 		if err != nil {
 			t.Fatal(err)
@@ -287,25 +287,25 @@ func TestConn_silentGuest(t *testing.T) {
 		if took := time.Since(began); took < answerWithin || took > answerWithin+2*askAfter {
 			t.Errorf("given up after %v", took)
 		}
-		_ = theirs.Close()
+		_ = guestEnd.Close()
 	})
 }
 
 func TestConn_silentCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		c := NewConn(ours, Host, nil)
+		hostEnd, guestEnd := net.Pipe()
+		c := NewConn(hostEnd, Host, nil)
 		go func() { _ = c.Serve() }()
 		say := make(chan []byte, 16)
 		go func() {
 			for f := range say {
-				_, _ = theirs.Write(f)
+				_, _ = guestEnd.Write(f)
 			}
 		}()
 		say <- frame(0, Hello, []byte{Version})
 		asked := 0
 		go func() {
-			d := NewDecoder(theirs, MaxFromHost)
+			d := NewDecoder(guestEnd, MaxFromHost)
 			for {
 				f, err := d.Next()
 				if err != nil {
@@ -331,22 +331,22 @@ func TestConn_silentCommand(t *testing.T) {
 		}
 		c.Close()
 		synctest.Wait()
-		_ = theirs.Close()
+		_ = guestEnd.Close()
 	})
 }
 
 // A host may be stopped for long, for example by a debugger. Its guest waits.
 func TestConn_hostDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		c := NewConn(ours, Guest, nil)
+		hostEnd, guestEnd := net.Pipe()
+		c := NewConn(hostEnd, Guest, nil)
 		go func() { _ = c.Serve() }()
 		time.AfterFunc(time.Hour, func() {
-			f, err := NewDecoder(theirs, MaxFromGuest).Next()
+			f, err := NewDecoder(guestEnd, MaxFromGuest).Next()
 			if err != nil || f.Type != Hello {
 				t.Errorf("after an hour: %+v, %v", f, err)
 			}
-			_ = theirs.Close()
+			_ = guestEnd.Close()
 		})
 		<-c.Done()
 	})

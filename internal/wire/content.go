@@ -49,6 +49,6 @@ func (c *Content) Read(p []byte) (int, error) {
 	}
 	n := copy(p, c.last.Payload)
 	c.last.Payload = c.last.Payload[n:]
-	c.Stream.Consumed(n)
+	c.Stream.Consume(n)
 	return n, nil
 }

@@ -28,7 +28,7 @@ func ReadDatagram(r io.Reader) ([]byte, error) {
 	}
 	datagram := make([]byte, binary.BigEndian.Uint16(size[:]))
 	if _, err := io.ReadFull(r, datagram); err != nil {
-		return nil, unexpected(err)
+		return nil, cutOffError(err)
 	}
 	return datagram, nil
 }

@@ -104,7 +104,7 @@ func (d *Decoder) Next() (Frame, error) {
 			f.Payload = make([]byte, size)
 		}
 		if _, err := io.ReadFull(d.r, f.Payload); err != nil {
-			return Frame{}, unexpected(err)
+			return Frame{}, cutOffError(err)
 		}
 		return f, nil
 	}
@@ -128,14 +128,14 @@ func (d *Decoder) fill(size int) error {
 		n, err := io.ReadFull(d.r, d.buf[have:want])
 		have += n
 		if err != nil {
-			return unexpected(err)
+			return cutOffError(err)
 		}
 	}
 	return nil
 }
 
-// unexpected returns the error for a frame that is cut off.
-func unexpected(err error) error {
+// cutOffError returns the error for a frame that is cut off.
+func cutOffError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

@@ -25,8 +25,8 @@ func connectedStreams(t *testing.T, between func(host, guest *Socket) (io.ReadWr
 		x, y = between(a, b)
 	}
 	opened := make(chan *Stream, 1)
-	ours, theirs := NewConn(x, Host, nil), NewConn(y, Guest, func(s *Stream, _ []byte) { opened <- s })
-	for _, c := range []*Conn{ours, theirs} {
+	hostEnd, guestEnd := NewConn(x, Host, nil), NewConn(y, Guest, func(s *Stream, _ []byte) { opened <- s })
+	for _, c := range []*Conn{hostEnd, guestEnd} {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
@@ -37,7 +37,7 @@ func connectedStreams(t *testing.T, between func(host, guest *Socket) (io.ReadWr
 			<-served
 		})
 	}
-	host, err := ours.Open([]byte("x"))
+	host, err := hostEnd.Open([]byte("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func liar(t *testing.T) (host *Conn, guest *net.UnixConn, served <-chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := NewSocket(pair[0])
+	own, err := NewSocket(pair[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func liar(t *testing.T) (host *Conn, guest *net.UnixConn, served <-chan error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host = NewConn(ours, Host, nil)
+	host = NewConn(own, Host, nil)
 	ended := make(chan error, 1)
 	go func() { ended <- host.Serve() }()
 	guest = conn.(*net.UnixConn)

@@ -20,28 +20,28 @@ var ErrStranger = errors.New("the peer does not know the secret")
 // use for another connection. The exchange precedes the frames. The guest sends its challenge first, and reveals
 // nothing to a host that cannot answer it.
 func Prove(rw io.ReadWriter, role Role, secret []byte) error {
-	ours, theirs := make([]byte, nonceSize), make([]byte, nonceSize)
-	_, _ = rand.Read(ours) // never fails
+	own, peers := make([]byte, nonceSize), make([]byte, nonceSize)
+	_, _ = rand.Read(own) // never fails
 	if role == Guest {
-		if _, err := rw.Write(ours); err != nil {
+		if _, err := rw.Write(own); err != nil {
 			return err
 		}
-		if _, err := io.ReadFull(rw, theirs); err != nil {
+		if _, err := io.ReadFull(rw, peers); err != nil {
 			return err
 		}
-		if err := check(rw, proof(Host, secret, ours, theirs)); err != nil {
+		if err := checkProof(rw, proof(Host, secret, own, peers)); err != nil {
 			return err
 		}
-		_, err := rw.Write(proof(Guest, secret, ours, theirs))
+		_, err := rw.Write(proof(Guest, secret, own, peers))
 		return err
 	}
-	if _, err := io.ReadFull(rw, theirs); err != nil {
+	if _, err := io.ReadFull(rw, peers); err != nil {
 		return err
 	}
-	if _, err := rw.Write(append(ours, proof(Host, secret, theirs, ours)...)); err != nil {
+	if _, err := rw.Write(append(own, proof(Host, secret, peers, own)...)); err != nil {
 		return err
 	}
-	return check(rw, proof(Guest, secret, theirs, ours))
+	return checkProof(rw, proof(Guest, secret, peers, own))
 }
 
 // limited is a connection with deadlines for reads and writes.
@@ -71,7 +71,7 @@ func proof(role Role, secret, guests, hosts []byte) []byte {
 	return mac.Sum(nil)
 }
 
-func check(r io.Reader, want []byte) error {
+func checkProof(r io.Reader, want []byte) error {
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(r, got); err != nil {
 		return err

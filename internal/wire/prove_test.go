@@ -52,8 +52,8 @@ func (t *talk) Write(p []byte) (int, error) { return t.heard.Write(p) }
 
 func TestProve_replayedProof(t *testing.T) {
 	// It replays another host's proof, and the guest's own challenge.
-	said := &talk{Reader: bytes.NewReader(bytes.Repeat([]byte{1}, 1000))}
-	if err := Prove(said, Host, secret); !errors.Is(err, ErrStranger) {
+	replay := &talk{Reader: bytes.NewReader(bytes.Repeat([]byte{1}, 1000))}
+	if err := Prove(replay, Host, secret); !errors.Is(err, ErrStranger) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -78,17 +78,17 @@ func FuzzProve(f *testing.F) {
 	f.Add(make([]byte, nonceSize+32), true)
 	f.Add(make([]byte, nonceSize+32), false)
 	f.Add(bytes.Repeat([]byte{0xff}, 500), false)
-	f.Fuzz(func(t *testing.T, said []byte, guest bool) {
+	f.Fuzz(func(t *testing.T, data []byte, guest bool) {
 		role := Host
 		if guest {
 			role = Guest
 		}
-		in := bytes.NewReader(said)
+		in := bytes.NewReader(data)
 		peer := &talk{Reader: in}
 		if err := Prove(peer, role, secret); err == nil {
 			t.Fatal("a peer without the secret was accepted")
 		}
-		if read := len(said) - in.Len(); read > nonceSize+32 {
+		if read := len(data) - in.Len(); read > nonceSize+32 {
 			t.Errorf("%d bytes were read", read)
 		}
 		if guest && peer.heard.Len() > nonceSize {

@@ -25,13 +25,13 @@ type raw struct {
 // newRaw returns a side of a connection whose peer is raw. The channel receives the result of Serve.
 func newRaw(t *testing.T, role Role, handler func(*Stream, []byte)) (*Conn, *raw, <-chan error) {
 	t.Helper()
-	ours, theirs := net.Pipe()
-	c := NewConn(ours, role, handler)
-	r := &raw{t: t, conn: theirs, frames: make(chan Frame, 1<<16)}
+	hostEnd, guestEnd := net.Pipe()
+	c := NewConn(hostEnd, role, handler)
+	r := &raw{t: t, conn: guestEnd, frames: make(chan Frame, 1<<16)}
 	served := make(chan error, 1)
 	go func() {
 		defer close(r.frames)
-		for d := NewDecoder(theirs, MaxFromHost); ; {
+		for d := NewDecoder(guestEnd, MaxFromHost); ; {
 			f, err := d.Next()
 			if err != nil {
 				return
@@ -43,7 +43,7 @@ func newRaw(t *testing.T, role Role, handler func(*Stream, []byte)) (*Conn, *raw
 	go func() { served <- c.Serve() }()
 	t.Cleanup(func() {
 		c.Close()
-		_ = theirs.Close()
+		_ = guestEnd.Close()
 	})
 	return c, r, served
 }
@@ -99,7 +99,7 @@ func wantProtocolError(t *testing.T, err error) {
 }
 
 // eventually waits until cond returns true.
-func eventually(t *testing.T, what string, cond func() bool) {
+func eventually(t *testing.T, condition string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(within)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -107,7 +107,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	for !cond() {
 		select {
 		case <-deadline:
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("not within %v: %s", within, condition)
 		case <-tick.C:
 		}
 	}
@@ -172,7 +172,7 @@ func collect(s *Stream, n int) ([]byte, error) {
 		}
 		if ev.Type == Data {
 			got = append(got, ev.Payload...)
-			s.Consumed(len(ev.Payload))
+			s.Consume(len(ev.Payload))
 		}
 	}
 	return got, nil

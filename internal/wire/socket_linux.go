@@ -39,7 +39,7 @@ func NewSocket(fd int) (*Socket, error) {
 	s := &Socket{fd: fd}
 	var err error
 	if s.in, err = newEpoll(); err == nil {
-		err = Control(s.in, func(in int) error { return s.add(in, unix.EPOLLIN|unix.EPOLLRDHUP) })
+		err = Control(s.in, func(in int) error { return s.register(in, unix.EPOLLIN|unix.EPOLLRDHUP) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -78,8 +78,8 @@ func newEpoll() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "epoll"), nil
 }
 
-// add registers events of the socket with an epoll instance.
-func (s *Socket) add(epoll int, events uint32) error {
+// register registers events of the socket with an epoll instance.
+func (s *Socket) register(epoll int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: events}))
 }
 
@@ -110,7 +110,7 @@ func (s *Socket) Reading(f func(fd int) bool) error {
 			}
 		})
 	}
-	return s.known(err)
+	return s.closedError(err)
 }
 
 // pending reports whether an epoll instance has an event. It asks only on kernels that need this before each wait.
@@ -123,8 +123,8 @@ func pending(epoll int) bool {
 	return n > 0 || errors.Is(err, unix.EINTR)
 }
 
-// known turns an error of the epoll instances into os.ErrClosed if the socket was closed.
-func (s *Socket) known(err error) error {
+// closedError turns an error of the epoll instances into os.ErrClosed if the socket was closed.
+func (s *Socket) closedError(err error) error {
 	if err != nil && s.closed.Load() {
 		return os.ErrClosed
 	}
@@ -142,7 +142,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 		return nil
 	})
 	if done || err != nil {
-		return s.known(err)
+		return s.closedError(err)
 	}
 	out, err := s.space()
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 	}
 	raw, err := out.SyscallConn()
 	if err != nil {
-		return s.known(err)
+		return s.closedError(err)
 	}
 	var aerr error
 	waiting := false
@@ -158,7 +158,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 		for {
 			if done = f(s.fd); !done && !waiting {
 				waiting = true
-				aerr = s.add(int(out), unix.EPOLLOUT) // ready at once if there is space by now
+				aerr = s.register(int(out), unix.EPOLLOUT) // ready at once if there is space by now
 			}
 			if done || aerr != nil {
 				return true
@@ -174,7 +174,7 @@ func (s *Socket) Writing(f func(fd int) bool) error {
 			return os.NewSyscallError("epoll_ctl", unix.EpollCtl(out, unix.EPOLL_CTL_DEL, s.fd, nil))
 		})
 	}
-	return s.known(cmp.Or(err, aerr, rerr)) // one error: a joined one is no timeout
+	return s.closedError(cmp.Or(err, aerr, rerr)) // one error: a joined one is no timeout
 }
 
 // space returns the epoll instance of writes. Few connections ever need it.
@@ -375,7 +375,7 @@ func (s *Socket) SetWriteDeadline(t time.Time) error {
 
 // CloseWrite ends the stream to the peer, which can still send.
 func (s *Socket) CloseWrite() error {
-	return s.known(Control(s.in, func(int) error {
+	return s.closedError(Control(s.in, func(int) error {
 		return os.NewSyscallError("shutdown", unix.Shutdown(s.fd, unix.SHUT_WR))
 	}))
 }

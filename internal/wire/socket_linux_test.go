@@ -123,13 +123,13 @@ func TestSocket_unblocksOnEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, peer := socketPair(t)
-			told := make(chan error, 1)
-			go func() { told <- c.wait(s) }()
+			ended := make(chan error, 1)
+			go func() { ended <- c.wait(s) }()
 			if err := c.end(s, peer); err != nil {
 				t.Fatal(err)
 			}
 			select {
-			case err := <-told:
+			case err := <-ended:
 				if !errors.Is(err, c.want) {
 					t.Errorf("got %v, want %v", err, c.want)
 				}

@@ -200,8 +200,8 @@ func (s *Stream) Receive() (Event, error) {
 	return ev, nil
 }
 
-// Consumed reports that n bytes of received data were processed, so that the peer may send more.
-func (s *Stream) Consumed(n int) {
+// Consume reports that n bytes of received data were processed, so that the peer may send more.
+func (s *Stream) Consume(n int) {
 	s.mu.Lock()
 	s.held -= n
 	s.owed += n
@@ -279,7 +279,7 @@ func (s *Stream) send(t Type, payload []byte) error {
 
 // SendLast sends a message and closes the stream, in one write.
 func (s *Stream) SendLast(m []byte) error {
-	first, ended := s.shut()
+	first, ended := s.closeSide()
 	if !first {
 		return io.ErrClosedPipe
 	}
@@ -292,7 +292,7 @@ func (s *Stream) SendLast(m []byte) error {
 
 // Close closes the stream on this side. Nothing more is sent, and received frames are dropped.
 func (s *Stream) Close() {
-	first, ended := s.shut()
+	first, ended := s.closeSide()
 	if !first {
 		return
 	}
@@ -302,9 +302,9 @@ func (s *Stream) Close() {
 	s.forget()
 }
 
-// shut marks the stream as closed on this side. first reports whether it was open until now, ended whether the peer
+// closeSide marks the stream as closed on this side. first reports whether it was open until now, ended whether the peer
 // has closed it, so that no Close frame is needed.
-func (s *Stream) shut() (first, ended bool) {
+func (s *Stream) closeSide() (first, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unshare()
@@ -328,8 +328,8 @@ func (s *Stream) forget() {
 	}
 }
 
-// broken ends the stream because the connection has ended. Events received before can still be read.
-func (s *Stream) broken(err error) {
+// abort ends the stream because the connection has ended. Events received before can still be read.
+func (s *Stream) abort(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {

@@ -24,7 +24,7 @@ func TestStream_slowReceiver(t *testing.T) {
 				if err != nil {
 					return
 				}
-				s.Consumed(len(ev.Payload))
+				s.Consume(len(ev.Payload))
 				if s.Send(Stdout, ev.Payload) != nil {
 					return
 				}
@@ -35,7 +35,7 @@ func TestStream_slowReceiver(t *testing.T) {
 	sent := make(chan error, 1)
 	stuck := open(t, host, "slow")
 	go func() { sent <- stuck.Send(Stdin, data) }()
-	theirs := <-slow
+	guestEnd := <-slow
 
 	quick := open(t, host, "quick")
 	go func() { _ = quick.Send(Stdin, data) }()
@@ -43,16 +43,16 @@ func TestStream_slowReceiver(t *testing.T) {
 		t.Fatalf("the quick stream: %d bytes, %v", len(got), err)
 	}
 	eventually(t, "the slow stream has spent its credit", func() bool {
-		theirs.mu.Lock()
-		defer theirs.mu.Unlock()
-		return theirs.held == window
+		guestEnd.mu.Lock()
+		defer guestEnd.mu.Unlock()
+		return guestEnd.held == window
 	})
 	select {
 	case err := <-sent:
 		t.Fatalf("%d bytes were sent without a receiver: %v", len(data), err)
 	default:
 	}
-	if got, err := collect(theirs, len(data)); err != nil || !bytes.Equal(got, data) {
+	if got, err := collect(guestEnd, len(data)); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("the slow stream: %d bytes, %v", len(got), err)
 	}
 	if err := <-sent; err != nil {
@@ -95,13 +95,13 @@ func TestStream_window(t *testing.T) {
 
 // One goroutine may receive while another closes the stream. No frame may follow the close.
 func TestStream_concurrentClose(t *testing.T) {
-	var told atomic.Int32
+	var notified atomic.Int32
 	host, guest := newPair(t, func(s *Stream, _ []byte) {
 		go func() {
 			_ = s.Send(Stdout, make([]byte, window/4))
 			for {
 				if _, err := s.Receive(); err != nil {
-					told.Add(1)
+					notified.Add(1)
 					s.Close()
 					return
 				}
@@ -121,7 +121,7 @@ func TestStream_concurrentClose(t *testing.T) {
 		}
 		var both sync.WaitGroup
 		start := make(chan struct{})
-		for _, f := range []func(){func() { s.Consumed(taken) }, func() { _ = s.Send(Stdin, []byte("x")) }, s.Close} {
+		for _, f := range []func(){func() { s.Consume(taken) }, func() { _ = s.Send(Stdin, []byte("x")) }, s.Close} {
 			both.Go(func() {
 				<-start
 				f()
@@ -130,7 +130,7 @@ func TestStream_concurrentClose(t *testing.T) {
 		close(start)
 		both.Wait()
 	}
-	eventually(t, "all streams have ended", func() bool { return told.Load() == times })
+	eventually(t, "all streams have ended", func() bool { return notified.Load() == times })
 	if err := errors.Join(host.Err(), guest.Err()); err != nil {
 		t.Error(err)
 	}
@@ -216,7 +216,7 @@ func TestStream_credit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Consumed(len(ev.Payload))
+		s.Consume(len(ev.Payload))
 		total += len(ev.Payload)
 	}
 	r.send(0, Ping)
@@ -257,9 +257,9 @@ func TestStream_peerCloses(t *testing.T) {
 	if err := s.Send(Stdin, make([]byte, 2*window)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("data to a closed stream: %v", err)
 	}
-	for what, err := range map[string]error{"message": s.SendMessage(nil), "end": s.SendEnd(Stdin)} {
+	for name, err := range map[string]error{"message": s.SendMessage(nil), "end": s.SendEnd(Stdin)} {
 		if !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("%s to a closed stream: %v", what, err)
+			t.Errorf("%s to a closed stream: %v", name, err)
 		}
 	}
 	if c.Err() != nil {
@@ -315,14 +315,14 @@ func TestStream_sendAfterPeerCloses(t *testing.T) {
 	streams := make(chan *Stream, 1)
 	host, _ := newPair(t, func(s *Stream, _ []byte) { streams <- s })
 	open(t, host, "").Close()
-	theirs := <-streams
-	if _, err := theirs.Receive(); !errors.Is(err, io.EOF) {
+	guestEnd := <-streams
+	if _, err := guestEnd.Receive(); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v", err)
 	}
-	if err := theirs.SendMessage([]byte("late")); err != nil { // the peer drops it
+	if err := guestEnd.SendMessage([]byte("late")); err != nil { // the peer drops it
 		t.Error(err)
 	}
-	theirs.Close()
+	guestEnd.Close()
 	if !host.Ping(nil) {
 		t.Error("the connection ended")
 	}
@@ -384,7 +384,7 @@ func TestStream_concurrentSends(t *testing.T) {
 					}
 					got[ev.Channel]++
 				}
-				s.Consumed(len(ev.Payload))
+				s.Consume(len(ev.Payload))
 			}
 			if got[Stdout] != pieces*size || got[Stderr] != pieces*size {
 				errs <- fmt.Errorf("stream %d: received %v bytes", n, got)

@@ -168,8 +168,8 @@ var changePromises = []promise{
 		c.mkdir(t, "dir")
 		c.Run(t, "link", "file", c.Path("link"))
 		for _, s := range []struct {
-			name, of string
-			mode     fs.FileMode
+			name, target string
+			mode         fs.FileMode
 		}{
 			{"file", "file", 0o600},
 			{"link", "file", 0o751},
@@ -182,10 +182,10 @@ var changePromises = []promise{
 				t.Error(err)
 			}
 			want := s.mode
-			if s.of == "dir" {
+			if s.target == "dir" {
 				want |= fs.ModeDir
 			}
-			c.wantMode(t, s.of, want)
+			c.wantMode(t, s.target, want)
 		}
 		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("none"), 0o600), c.Path("none"), fumehood.ErrNotFound)
 		wantFileError(t, c.Sandbox.Chmod(t.Context(), c.Path("file"), fs.ModeDir), c.Path("file"), fumehood.ErrConfig)

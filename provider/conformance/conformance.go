@@ -126,7 +126,7 @@ func promises() []promise {
 	var all []promise
 	for _, group := range []struct {
 		name string
-		of   []promise
+		list []promise
 	}{
 		{"exec", execPromises},
 		{"start", startPromises},
@@ -147,7 +147,7 @@ func promises() []promise {
 		{"sandbox", sandboxPromises},
 		{"stop", stopPromises},
 	} {
-		for _, p := range group.of {
+		for _, p := range group.list {
 			p.name = group.name + "/" + p.name
 			all = append(all, p)
 		}
@@ -200,7 +200,7 @@ func Run(t *testing.T, h Harness) {
 			return nil
 		}
 	}
-	sb := start(t, h)
+	sb := startSandbox(t, h)
 	makeDirs(t, sb, len(all))
 	ran := &cells{text: map[string]string{}}
 	t.Cleanup(func() {
@@ -282,8 +282,8 @@ func checkHarness(t *testing.T, h Harness, all []promise) {
 	}
 }
 
-// start starts a sandbox and closes it when t ends.
-func start(t *testing.T, h Harness) fumehood.Sandbox {
+// startSandbox starts a sandbox and closes it when t ends.
+func startSandbox(t *testing.T, h Harness) fumehood.Sandbox {
 	t.Helper()
 	sb := h.Start(t)
 	ctx := t.Context()
@@ -298,7 +298,7 @@ func start(t *testing.T, h Harness) fumehood.Sandbox {
 // Fresh starts another sandbox, for a promise that spoils its sandbox. The sandbox is closed when t ends.
 func (c *Case) Fresh(t *testing.T) fumehood.Sandbox {
 	t.Helper()
-	return start(t, c.Harness)
+	return startSandbox(t, c.Harness)
 }
 
 func dirName(promise int) string { return fmt.Sprintf("promise-%02d", promise) }

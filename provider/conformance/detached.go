@@ -223,7 +223,7 @@ var detachedPromises = []promise{
 		if res := kill(t, p); res.Leaked {
 			t.Error("the result has Leaked set")
 		}
-		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "timeout applies", check: func(t *testing.T, c *Case) {

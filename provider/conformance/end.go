@@ -39,7 +39,7 @@ var endPromises = []promise{
 	{name: "timeout ends plain children, nothing else", check: func(t *testing.T, c *Case) {
 		n := c.neighbors(t)
 		c.timeOutTree(t, "plain")
-		c.Ended(t, n.clock, append(probe.PlainFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.PlainFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "timeout ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
@@ -47,7 +47,7 @@ var endPromises = []promise{
 		if res := c.timeOutTree(t, "tree"); res.Leaked {
 			t.Error("the result has Leaked set")
 		}
-		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "cancel ends the command at once, as an error", check: func(t *testing.T, c *Case) {
@@ -74,7 +74,7 @@ var endPromises = []promise{
 		cancel()
 		_, err = p.Wait(t.Context())
 		WantError(t, err, fumehood.ErrCanceled)
-		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "kill ends all descendants, nothing else", check: func(t *testing.T, c *Case) {
@@ -84,7 +84,7 @@ var endPromises = []promise{
 		if res := kill(t, p); res.Leaked {
 			t.Error("the result has Leaked set")
 		}
-		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "killed command is signaled", check: func(t *testing.T, c *Case) {
@@ -131,7 +131,7 @@ var endPromises = []promise{
 		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 5 || res.Leaked || res.Stdout.Text() != "said" {
 			t.Errorf("got %+v, %v", res, err)
 		}
-		c.Ended(t, n.clock, "daemon")
+		c.AwaitEnd(t, n.clock, "daemon")
 		n.intact(t, c)
 		for range 3 { // its supervisor still runs other commands
 			c.Run(t, "print", "x")
@@ -160,7 +160,7 @@ var endPromises = []promise{
 				break
 			}
 		}
-		c.Ended(t, n.clock, append(probe.PlainFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.PlainFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 }

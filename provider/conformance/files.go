@@ -280,15 +280,15 @@ var fileErrorPromises = []promise{
 		c.Run(t, "fifo", c.Path("tree/fifo"))
 		soon(t, "the download", func() {
 			r, err := c.Sandbox.Download(t.Context(), c.Path("tree"))
-			told := false
+			warned := false
 			if err == nil {
 				defer r.Close()
 				var head *tar.Header
 				for tr := tar.NewReader(r); err == nil; head, err = tr.Next() {
-					told = told || head != nil && head.Name == "tree/fifo" && head.Typeflag == tar.TypeFifo
+					warned = warned || head != nil && head.Name == "tree/fifo" && head.Typeflag == tar.TypeFifo
 				}
 			}
-			if !told {
+			if !warned {
 				wantFileError(t, err, c.Path("tree"), fumehood.ErrNotRegular)
 			}
 		})

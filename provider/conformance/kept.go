@@ -52,7 +52,7 @@ var keptPromises = []providerPromise{
 			WantError(t, err, fumehood.ErrConfig)
 			WantError(t, o.Logs(t.Context(), name, "", provider.LogOptions{}, nil), fumehood.ErrConfig)
 		}
-		if k := c.listed(t, held); k != nil {
+		if k := c.findKept(t, held); k != nil {
 			t.Errorf("a sandbox that is not kept is listed as %+v", k)
 		}
 		spec := c.spec()

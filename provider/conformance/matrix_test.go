@@ -59,7 +59,7 @@ func TestMatrix_with(t *testing.T) {
 		column                   string
 		cells                    map[string]string
 		whole                    bool
-		promise, of, want        string
+		promise, group, want     string
 		promise2, column2, want2 string
 	}{
 		{"other columns stay", "fake", map[string]string{"a/one": "no: x\ny"}, true, "a/one", "local", "no: a <b>", "a/one", "fake", "no: x y"},
@@ -71,8 +71,8 @@ func TestMatrix_with(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := m.with(c.column, names, c.cells, c.whole)
-			if v := got[c.of][c.promise]; v != c.want {
-				t.Errorf("%s, %s: %q, want %q", c.promise, c.of, v, c.want)
+			if v := got[c.group][c.promise]; v != c.want {
+				t.Errorf("%s, %s: %q, want %q", c.promise, c.group, v, c.want)
 			}
 			if v := got[c.column2][c.promise2]; v != c.want2 {
 				t.Errorf("%s, %s: %q, want %q", c.promise2, c.column2, v, c.want2)

@@ -74,13 +74,13 @@ func (m matrix) exceptions() []exceptions {
 func (m matrix) page() string {
 	all, lists := m.promises(), m.exceptions()
 	var groups []string
-	of := map[string][]string{} // promises without their group, by group
+	byGroup := map[string][]string{} // promises without their group, by group
 	for _, promise := range all {
 		group, name, _ := strings.Cut(promise, "/")
-		if of[group] == nil {
+		if byGroup[group] == nil {
 			groups = append(groups, group)
 		}
-		of[group] = append(of[group], name)
+		byGroup[group] = append(byGroup[group], name)
 	}
 
 	var b strings.Builder
@@ -90,13 +90,13 @@ func (m matrix) page() string {
 		fmt.Fprintf(&b, "\n## Exceptions %d\n", i+1)
 		for _, r := range list.reasons {
 			fmt.Fprintf(&b, "- %s:\n", r.text)
-			writeExceptions(&b, r.promises, of)
+			writeExceptions(&b, r.promises, byGroup)
 		}
 	}
 	b.WriteString("\n## All promises\n")
 	for _, group := range groups {
 		line := "- " + group + ":"
-		for word := range strings.FieldsSeq(strings.Join(of[group], "; ") + ".") {
+		for word := range strings.FieldsSeq(strings.Join(byGroup[group], "; ") + ".") {
 			if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > pageWidth {
 				b.WriteString(line + "\n")
 				line = " "
@@ -141,10 +141,10 @@ func (m matrix) writeColumns(b *strings.Builder, lists []exceptions) {
 
 // writeExceptions writes the promises, which are sorted, with one line for a complete group. of has the names of all
 // promises by group.
-func writeExceptions(b *strings.Builder, promises []string, of map[string][]string) {
+func writeExceptions(b *strings.Builder, promises []string, byGroup map[string][]string) {
 	for len(promises) > 0 {
 		group, _, _ := strings.Cut(promises[0], "/")
-		n := len(of[group])
+		n := len(byGroup[group])
 		if n > 1 && len(promises) >= n && strings.HasPrefix(promises[n-1], group+"/") {
 			fmt.Fprintf(b, "  - all %d of %s\n", n, group)
 			promises = promises[n:]

@@ -245,8 +245,8 @@ func (c *ProviderCase) only(names ...string) {
 	}
 }
 
-// listed returns how the provider lists a kept sandbox; nil if it does not.
-func (c *ProviderCase) listed(t *testing.T, name string) *provider.KeptSandbox {
+// findKept returns how the provider lists a kept sandbox; nil if it does not.
+func (c *ProviderCase) findKept(t *testing.T, name string) *provider.KeptSandbox {
 	t.Helper()
 	found, err := c.Provider.(provider.Opener).Kept(t.Context())
 	if err != nil {
@@ -269,7 +269,7 @@ func (c *ProviderCase) listed(t *testing.T, name string) *provider.KeptSandbox {
 // wantListed returns how the provider lists a kept sandbox.
 func (c *ProviderCase) wantListed(t *testing.T, name string) *provider.KeptSandbox {
 	t.Helper()
-	k := c.listed(t, name)
+	k := c.findKept(t, name)
 	if k == nil {
 		t.Fatalf("%s is not listed", name)
 	}

@@ -148,7 +148,7 @@ var rlimitPromises = []promise{
 		if res := kill(t, p); res.Leaked {
 			t.Error("the result has Leaked set")
 		}
-		c.Ended(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
+		c.AwaitEnd(t, n.clock, append(probe.TreeFiles("tree"), "tree.leader")...)
 		n.intact(t, c)
 	}},
 	{name: "start errors are the same with limits", check: func(t *testing.T, c *Case) {

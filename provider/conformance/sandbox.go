@@ -91,7 +91,7 @@ var sandboxPromises = []promise{
 				t.Error(err)
 			}
 		})
-		soon(t, "the command ends", func() { endedWith(t, p) })
+		soon(t, "the command ends", func() { wantEnd(t, p) })
 
 		sb = c.Fresh(t) // the same for a command whose output nobody follows
 		done := make(chan *fumehood.Result, 1)
@@ -147,8 +147,8 @@ func (c *Case) running(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 	return p
 }
 
-// endedWith waits for a command of running whose sandbox has ended, and checks how the command ended.
-func endedWith(t *testing.T, p fumehood.Process) {
+// wantEnd waits for a command of running whose sandbox has ended, and checks how the command ended.
+func wantEnd(t *testing.T, p fumehood.Process) {
 	t.Helper()
 	res, err := p.Wait(t.Context())
 	switch {

@@ -20,7 +20,7 @@ var stopPromises = []promise{
 				}
 			}
 		})
-		soon(t, "the command ends", func() { endedWith(t, p) })
+		soon(t, "the command ends", func() { wantEnd(t, p) })
 		_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{c.Harness.Probe, "exit", "0"}})
 		WantError(t, err, fumehood.ErrUnavailable)
 		_, err = sb.Stat(t.Context(), ".")

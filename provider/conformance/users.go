@@ -214,19 +214,19 @@ var userPromises = []promise{
 		}
 		mine := c.Run(t, "id")
 		for _, step := range []struct {
-			path   string
-			theirs []string
+			path  string
+			files []string
 		}{{"top", []string{"top"}}, {"dir", []string{"top", "dir", "dir/up", "dir/below", "dir/below/file", "dir/below/link"}}} {
 			err := c.Sandbox.ChownAll(t.Context(), c.Path(step.path), c.other())
 			if !strings.HasPrefix(mine, "0:") {
 				wantFileError(t, err, c.Path(step.path), fumehood.ErrPermission)
-				step.theirs = nil
+				step.files = nil
 			} else if err != nil {
 				t.Error(err)
 			}
 			for _, name := range []string{".", "outside", "top", "dir", "dir/up", "dir/below", "dir/below/file", "dir/below/link"} {
 				want := mine
-				if slices.Contains(step.theirs, name) {
+				if slices.Contains(step.files, name) {
 					want = c.other()
 				}
 				info, err := c.Sandbox.Stat(t.Context(), c.Path(name))

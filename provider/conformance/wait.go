@@ -17,7 +17,7 @@ const slack = 30
 const within = 2 * time.Minute
 
 // Eventually waits until cond is true. It fails t after two minutes.
-func Eventually(t *testing.T, what string, cond func() bool) {
+func Eventually(t *testing.T, condition string, cond func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
@@ -26,14 +26,14 @@ func Eventually(t *testing.T, what string, cond func() bool) {
 	for !cond() {
 		select {
 		case <-deadline.C:
-			t.Fatalf("timeout after %v: %s", within, what)
+			t.Fatalf("timeout after %v: %s", within, condition)
 		case <-tick.C:
 		}
 	}
 }
 
 // soon runs f in another goroutine. It fails t if f does not return within two minutes.
-func soon(t *testing.T, what string, f func()) {
+func soon(t *testing.T, action string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -43,7 +43,7 @@ func soon(t *testing.T, what string, f func()) {
 	select {
 	case <-done:
 	case <-time.After(within):
-		t.Fatalf("timeout after %v: %s", within, what)
+		t.Fatalf("timeout after %v: %s", within, action)
 	}
 }
 
@@ -90,13 +90,13 @@ const beats = 25
 const look = beats / 5 * probe.Beat
 
 // await waits until cond is true, and calls it once per look. It fails t after two minutes.
-func await(t *testing.T, what string, cond func() bool) {
+func await(t *testing.T, condition string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for deadline := time.Now().Add(within); !cond(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("timeout after %v: %s", within, what)
+			t.Fatalf("timeout after %v: %s", within, condition)
 		}
 	}
 }
@@ -120,9 +120,9 @@ func (c *Case) Alive(t *testing.T, names ...string) {
 	}
 }
 
-// Ended waits until none of the named heartbeats makes progress while the clock does. The clock is a heartbeat that is
+// AwaitEnd waits until none of the named heartbeats makes progress while the clock does. The clock is a heartbeat that is
 // alive, so a slow machine slows the proof too. The files are in the promise's directory.
-func (c *Case) Ended(t *testing.T, clock string, names ...string) {
+func (c *Case) AwaitEnd(t *testing.T, clock string, names ...string) {
 	t.Helper()
 	deadline := time.Now().Add(within)
 	for last := c.sizes(t, names); ; {

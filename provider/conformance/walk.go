@@ -78,8 +78,8 @@ var walkPromises = []promise{
 		c.mkdir(t, "dir/sub")
 		c.Write(t, "dir/sub/below", "not listed")
 		c.Run(t, "link", "sub", c.Path("dir/link"), probe.Then, "fifo", c.Path("dir/fifo"), probe.Then, "link", "dir", c.Path("to-dir"))
-		c.wantNames(t, "dir", sorted(append(odd, "sub", "link", "fifo")...)...)
-		c.wantNames(t, "to-dir", sorted(append(odd, "sub", "link", "fifo")...)...)
+		c.wantNames(t, "dir", sortNames(append(odd, "sub", "link", "fifo")...)...)
+		c.wantNames(t, "to-dir", sortNames(append(odd, "sub", "link", "fifo")...)...)
 		list, err := c.Sandbox.List(t.Context(), c.Path("dir"))
 		if err != nil {
 			t.Fatal(err)
@@ -216,8 +216,8 @@ func sameFile(a, b fumehood.FileInfo) bool {
 		a.ModTime.Equal(b.ModTime)
 }
 
-// sorted sorts names byte by byte, in place, and returns them.
-func sorted(names ...string) []string {
+// sortNames sorts names byte by byte, in place, and returns them.
+func sortNames(names ...string) []string {
 	slices.Sort(names)
 	return names
 }

@@ -45,8 +45,8 @@ const (
 
 func newPace(most int) *pace { return &pace{most: float64(most), limit: float64(most)} }
 
-// answered records how long the daemon took.
-func (p *pace) answered(took time.Duration) {
+// recordAnswer records how long the daemon took.
+func (p *pace) recordAnswer(took time.Duration) {
 	if p.answers == 0 || took < p.lowest {
 		p.lowest = took
 	}
@@ -64,8 +64,8 @@ func (p *pace) answered(took time.Duration) {
 
 func (p *pace) slow() bool { return p.recent > max(slowFloor, slowFactor*p.calm) }
 
-// ended records the end of a start.
-func (p *pace) ended() {
+// recordEnd records the end of a start.
+func (p *pace) recordEnd() {
 	p.rest--
 	switch {
 	case !p.slow():
@@ -137,28 +137,28 @@ func (a *admission) admit() {
 	}
 }
 
-// started releases a slot for a starting sandbox.
-func (a *admission) started() {
+// releaseStart releases a slot for a starting sandbox.
+func (a *admission) releaseStart() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.pace.ended()
+	a.pace.recordEnd()
 	a.starting--
 	a.admit()
 }
 
-// left releases a slot for an existing sandbox.
-func (a *admission) left() {
+// releaseSandbox releases a slot for an existing sandbox.
+func (a *admission) releaseSandbox() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.there--
 	a.admit()
 }
 
-// answered records how long the daemon took to answer a request that it serves from memory.
-func (a *admission) answered(took time.Duration) {
+// recordAnswer records how long the daemon took to answer a request that it serves from memory.
+func (a *admission) recordAnswer(took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.pace.answered(took)
+	a.pace.recordAnswer(took)
 }
 
 // checkAdmission rejects negative limits.

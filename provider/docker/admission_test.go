@@ -29,13 +29,13 @@ func TestPace_followsDaemon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPace(c.most)
 			for range 20 { // determines calm
-				p.answered(calm)
+				p.recordAnswer(calm)
 			}
 			for range c.starts {
 				for _, took := range c.answers {
-					p.answered(took)
+					p.recordAnswer(took)
 				}
-				p.ended()
+				p.recordEnd()
 			}
 			if got := p.slots(); got != c.slots {
 				t.Errorf("%d may start, want %d (%+v)", got, c.slots, *p)
@@ -47,7 +47,7 @@ func TestPace_followsDaemon(t *testing.T) {
 func TestPace_recovers(t *testing.T) {
 	p := newPace(6)
 	for range 20 {
-		p.answered(time.Millisecond)
+		p.recordAnswer(time.Millisecond)
 	}
 	var seen []int
 	note := func() {
@@ -56,16 +56,16 @@ func TestPace_recovers(t *testing.T) {
 		}
 	}
 	for range 20 {
-		p.answered(time.Second)
-		p.ended()
+		p.recordAnswer(time.Second)
+		p.recordEnd()
 		note()
 	}
 	if p.slots() != 1 {
 		t.Errorf("limit is %d while the daemon is slow, after %v", p.slots(), seen)
 	}
 	for range 100 {
-		p.answered(time.Millisecond)
-		p.ended()
+		p.recordAnswer(time.Millisecond)
+		p.recordEnd()
 		note()
 	}
 	if fmt.Sprint(seen) != "[4 2 1 2 3 4 5 6]" {
@@ -75,15 +75,15 @@ func TestPace_recovers(t *testing.T) {
 
 func TestPace_calmSpan(t *testing.T) {
 	p := newPace(4)
-	p.answered(time.Millisecond)
+	p.recordAnswer(time.Millisecond)
 	for range calmSpan - 1 {
-		p.answered(time.Second)
+		p.recordAnswer(time.Second)
 	}
-	if p.ended(); p.slots() == 4 {
+	if p.recordEnd(); p.slots() == 4 {
 		t.Error("a second counts as calm")
 	}
 	for range calmSpan { // a whole slow span, for example because the daemon's machine has changed
-		p.answered(time.Second)
+		p.recordAnswer(time.Second)
 	}
 	if p.slow() {
 		t.Error("the pace never becomes calm again")
@@ -107,10 +107,10 @@ func TestAdmission_orderAndLimits(t *testing.T) {
 				// up to the scheduler.
 				time.Sleep(time.Second + time.Duration(i)*time.Millisecond) //nolint:forbidigo // of the bubble's clock
 				starting.Add(-1)
-				a.started()
+				a.releaseStart()
 				time.Sleep(10 * time.Second) //nolint:forbidigo // likewise
 				there.Add(-1)
-				a.left()
+				a.releaseSandbox()
 			}()
 			synctest.Wait()
 		}
@@ -137,8 +137,8 @@ func TestAdmission_givesUp(t *testing.T) {
 		if err := a.enter(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		a.started()
-		a.left()
+		a.releaseStart()
+		a.releaseSandbox()
 		if err := a.enter(t.Context()); err != nil || a.starting != 1 || a.there != 1 || len(a.queue) != 0 {
 			t.Errorf("%+v, %v", a, err)
 		}

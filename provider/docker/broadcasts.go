@@ -16,8 +16,8 @@ const ipv4Settings = "/proc/sys/net/ipv4/conf"
 // "default" (Linux, ip-sysctl; verified with Linux 6.18). ok is false if the settings cannot be read.
 func broadcastCheck(settings string) (c Check, ok bool) {
 	largest := 0
-	for _, of := range []string{"all", "default"} {
-		text, err := os.ReadFile(filepath.Join(settings, of, "rp_filter"))
+	for _, scope := range []string{"all", "default"} {
+		text, err := os.ReadFile(filepath.Join(settings, scope, "rp_filter"))
 		if err != nil {
 			return Check{}, false
 		}

@@ -43,8 +43,8 @@ type builtOf struct {
 }
 
 // labels returns the labels of a built image: its own, and those that mark it as built by Fumehood.
-func (of builtOf) labels(own map[string]string) map[string]string {
-	mark, _ := json.Marshal(of) // only strings: it cannot fail
+func (b builtOf) labels(own map[string]string) map[string]string {
+	mark, _ := json.Marshal(b) // only strings: it cannot fail
 	labels := map[string]string{}
 	maps.Copy(labels, own)
 	labels[owner.LabelCache], labels[owner.LabelImage] = owner.EnvImage, string(mark)
@@ -61,22 +61,22 @@ func (p *Provider) BuildImage(ctx context.Context, b provider.ImageBuild) (strin
 	if err != nil {
 		return "", err
 	}
-	of := builtOf{b.Mark.Environment, b.Mark.Inputs, b.Mark.Base, make([]string, len(b.Tags))}
+	mark := builtOf{b.Mark.Environment, b.Mark.Inputs, b.Mark.Base, make([]string, len(b.Tags))}
 	for i, tag := range b.Tags {
-		if of.Tags[i], err = image.Tag(tag); err != nil {
+		if mark.Tags[i], err = image.Tag(tag); err != nil {
 			return "", err
 		}
-		if err := p.mayName(ctx, of.Tags[i], b.Mark.Environment); err != nil {
+		if err := p.mayName(ctx, mark.Tags[i], b.Mark.Environment); err != nil {
 			return "", err
 		}
-		if !strings.HasPrefix(of.Tags[i], "fumehood:") {
-			p.opts.Logger.Warn("image name not in the repository fumehood: others may pull it or build on it", "name", of.Tags[i])
+		if !strings.HasPrefix(mark.Tags[i], "fumehood:") {
+			p.opts.Logger.Warn("image name not in the repository fumehood: others may pull it or build on it", "name", mark.Tags[i])
 		}
 	}
 	for _, why := range b.Allowed {
 		p.opts.Logger.Warn("unsafe, allowed", "environment", b.Mark.Environment, "why", why)
 	}
-	build := image.Build{Tags: of.Tags, Dockerfile: b.Dockerfile, Args: b.Args, Network: b.Network, Labels: of.labels(nil)}
+	build := image.Build{Tags: mark.Tags, Dockerfile: b.Dockerfile, Args: b.Args, Network: b.Network, Labels: mark.labels(nil)}
 	if buildKit {
 		build.Args = image.ScopedArgs(b.Args, b.CacheScope)
 	}
@@ -173,19 +173,19 @@ func (p *Provider) RemoveImage(ctx context.Context, image provider.Image) error 
 func describe(i image.Image) provider.Image {
 	image := provider.Image{ID: i.ID, Tags: i.Tags, User: i.User, OnBuild: i.OnBuild, Created: i.Created, Size: i.Size}
 	if isBuilt(i.Labels) {
-		of := markOf(i.Labels)
-		image.Mark = provider.ImageMark{Environment: of.Environment, Inputs: of.Inputs, Base: of.Base}
+		mark := markOf(i.Labels)
+		image.Mark = provider.ImageMark{Environment: mark.Environment, Inputs: mark.Inputs, Base: mark.Base}
 	}
 	return image
 }
 
 // markOf reads the label of an image. It returns the zero value if the label is not valid.
 func markOf(labels map[string]string) builtOf {
-	var of builtOf
-	if json.Unmarshal([]byte(labels[owner.LabelImage]), &of) != nil {
+	var mark builtOf
+	if json.Unmarshal([]byte(labels[owner.LabelImage]), &mark) != nil {
 		return builtOf{}
 	}
-	return of
+	return mark
 }
 
 // isBuilt reports whether an image was built here. An image that others built on top of it inherits the labels, but has
@@ -195,7 +195,7 @@ func isBuilt(labels map[string]string) bool { return labels[owner.LabelCache] ==
 // hasOtherNames reports whether an image of ours also has a tag that we did not give it. Cleanup does not remove such
 // an image.
 func hasOtherNames(o engine.Object) bool {
-	ours := markOf(o.Labels).Tags
+	own := markOf(o.Labels).Tags
 	return o.Kind == engine.ImageKind && o.Labels[owner.LabelCache] == owner.EnvImage &&
-		slices.ContainsFunc(o.Tags, func(tag string) bool { return !slices.Contains(ours, tag) })
+		slices.ContainsFunc(o.Tags, func(tag string) bool { return !slices.Contains(own, tag) })
 }

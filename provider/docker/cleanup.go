@@ -84,7 +84,7 @@ func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]pr
 // look lists the objects and collects the facts for a plan. The current time is that of this machine's clock. But if it
 // would cause a removal and the daemon's clock is behind it, the daemon's time is used.
 func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error) {
-	objects, err := labeled(ctx, s.engine)
+	objects, err := listLabeled(ctx, s.engine)
 	if err != nil {
 		return nil, sweep.Facts{}, err
 	}
@@ -108,7 +108,7 @@ func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error)
 
 // marks converts objects and folders to the input of a plan. A folder gets the expiry and lease of its sandbox.
 func (s *sweeper) marks(objects []engine.Object, folders []owner.Folder) []sweep.Object {
-	spare, of := spareGuests(objects), map[string]sweep.Object{}
+	spare, guests := spareGuests(objects), map[string]sweep.Object{}
 	var all []sweep.Object
 	for _, o := range objects {
 		m := mark(s.engine, o)
@@ -120,11 +120,11 @@ func (s *sweeper) marks(objects []engine.Object, folders []owner.Folder) []sweep
 	}
 	postpone(all)
 	for _, m := range all {
-		of[m.Sandbox] = m
+		guests[m.Sandbox] = m
 	}
 	for _, f := range folders {
 		m := sweep.Folder(f, func(_ context.Context, folder string) error { return owner.Discard(folder) })
-		m.Expires, m.Lease = of[m.Sandbox].Expires, of[m.Sandbox].Lease
+		m.Expires, m.Lease = guests[m.Sandbox].Expires, guests[m.Sandbox].Lease
 		all = append(all, m)
 	}
 	return all
@@ -162,9 +162,9 @@ func timeOf(o engine.Object, label string) time.Time {
 	return t
 }
 
-// labeled lists the objects with an owner or cache label, in the order of removal. Images have no owner label, because
+// listLabeled lists the objects with an owner or cache label, in the order of removal. Images have no owner label, because
 // their containers would inherit it.
-func labeled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
+func listLabeled(ctx context.Context, e *engine.Client) ([]engine.Object, error) {
 	objects, err := e.Objects(ctx, owner.LabelOwner)
 	if err != nil {
 		return nil, err

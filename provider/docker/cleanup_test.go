@@ -42,7 +42,7 @@ func TestCleanup_leaseClockJumps(t *testing.T) {
 	}()
 	years := 10 * 365 * 24 * time.Hour
 	for _, c := range []struct {
-		what string
+		name string
 		jump time.Duration
 		over int // remaining objects of the sandbox whose lease is over
 	}{{"back", -years, 1}, {"ahead", years, 0}} {
@@ -56,10 +56,10 @@ func TestCleanup_leaseClockJumps(t *testing.T) {
 				continue // belongs to this process
 			}
 			if l.Sandbox == "lease-holds" && (l.Remove || l.Owner != "unknown") || l.Sandbox == "lease-kept" && l.Remove || l.Cache && l.Reason == "a cache of another version" {
-				t.Errorf("%s: it would remove %+v", c.what, l)
+				t.Errorf("%s: it would remove %+v", c.name, l)
 			}
 			if l.Sandbox == "lease-over" && l.Remove == (c.over == 1) {
-				t.Errorf("%s: expired lease: %+v", c.what, l)
+				t.Errorf("%s: expired lease: %+v", c.name, l)
 			}
 		}
 	}

@@ -90,14 +90,14 @@ func TestClose_userGuestStarting(t *testing.T) {
 	<-began
 	closed := make(chan error, 1)
 	go func() { closed <- sb.Close(t.Context()) }()
-	for what, c := range map[string]chan error{"the command": failed, "the close": closed} {
+	for name, c := range map[string]chan error{"the command": failed, "the close": closed} {
 		select {
 		case err := <-c:
-			if what == "the close" && err != nil || what == "the command" && !errors.Is(err, fumehood.ErrUnavailable) {
-				t.Errorf("%s: %v", what, err)
+			if name == "the close" && err != nil || name == "the command" && !errors.Is(err, fumehood.ErrUnavailable) {
+				t.Errorf("%s: %v", name, err)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("%s hangs", what)
+			t.Fatalf("%s hangs", name)
 		}
 	}
 }

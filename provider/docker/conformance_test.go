@@ -382,7 +382,7 @@ var noChanges = conformance.Exception{
 		c.Write(t, "file", "x")
 		dir, file := c.Path("new"), c.Path("file")
 		id := c.Run(t, "id")
-		for what, err := range map[string]error{
+		for name, err := range map[string]error{
 			"mkdir":        c.Sandbox.Mkdir(t.Context(), dir, fumehood.MkdirOptions{}),
 			"remove":       c.Sandbox.Remove(t.Context(), file, fumehood.RemoveOptions{Recursive: true}),
 			"rename":       c.Sandbox.Rename(t.Context(), file, dir),
@@ -394,7 +394,7 @@ var noChanges = conformance.Exception{
 		} {
 			var e *fumehood.Error
 			if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 		_, err := c.Sandbox.List(t.Context(), c.Dir)

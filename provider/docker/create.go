@@ -30,7 +30,7 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 	if err != nil {
 		return nil, err
 	}
-	unheld := sb.unheld(holds)
+	unheld := sb.unenforcedLimits(holds)
 	sb.makeFolder(ctx)
 	var mount error // set if the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
@@ -75,9 +75,9 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 		return err
 	}
 	if len(objects) > 0 {
-		return errors.Join(sb.taken(), sb.abandon())
+		return errors.Join(sb.nameTakenError(), sb.abandon())
 	}
-	objects, err = sb.p.engine.Named(ctx, compose.OwnPrefix(sb.Spec.Name), engine.Network, engine.Volume)
+	objects, err = sb.p.engine.ListByPrefix(ctx, compose.OwnPrefix(sb.Spec.Name), engine.Network, engine.Volume)
 	if err != nil {
 		return err
 	}
@@ -114,9 +114,9 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 				continue
 			}
 			if !sb.alone() {
-				return sb.taken() // Close removes the other objects
+				return sb.nameTakenError() // Close removes the other objects
 			}
-			return errors.Join(sb.taken(), sb.abandon()) // the container is not ours to remove
+			return errors.Join(sb.nameTakenError(), sb.abandon()) // the container is not ours to remove
 		}
 		svc := newService(sb, s, containers)
 		if err := svc.checkIDs(ctx); err != nil {
@@ -161,7 +161,7 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 		return err
 	}
 	sources := sb.loaded.Sources()
-	for service, refs := range sb.loaded.Mounted() {
+	for service, refs := range sb.loaded.MountedImages() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {
 				return image.InService(err, service)
@@ -212,7 +212,7 @@ func (sb *sandbox) plan(ctx context.Context, guest string, unheld compose.Unheld
 		return nil, err
 	}
 	if sb.loaded == nil {
-		main := compose.Main{Version: composesdk.Version(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.runtimesKnown(), Unheld: unheld}
+		main := compose.Main{Version: composesdk.Version(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.cachedRuntimes(), Unheld: unheld}
 		if len(sb.subnets) > 0 {
 			main.Subnet = sb.subnets[0]
 		}
@@ -223,7 +223,7 @@ func (sb *sandbox) plan(ctx context.Context, guest string, unheld compose.Unheld
 	pol := compose.Policy{
 		Version: composesdk.Version(), Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.Spec.Limits,
 		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(), Unheld: unheld,
-		Runtime: sb.Spec.Runtime, Runtimes: sb.p.runtimesKnown(),
+		Runtime: sb.Spec.Runtime, Runtimes: sb.p.cachedRuntimes(),
 	}
 	if sb.direct() {
 		pol.Volume, pol.Serve = "", false

@@ -24,11 +24,11 @@ func severed(t *testing.T, sockets bool) (*docker.Provider, *faultproxy.Proxy) {
 	return faulty(t, docker.Options{NoSockets: !sockets, StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))})
 }
 
-func works(t *testing.T, what string, sb fumehood.Service) {
+func works(t *testing.T, name string, sb fumehood.Service) {
 	t.Helper()
 	res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo yes; exit 3"}, Timeout: time.Minute})
 	if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "yes\n" {
-		t.Errorf("%s: %+v, %v", what, res, err)
+		t.Errorf("%s: %+v, %v", name, res, err)
 	}
 }
 
@@ -94,13 +94,13 @@ func TestCut_kept(t *testing.T) {
 func TestCut_commandInFlight(t *testing.T) {
 	t.Parallel()
 	p, proxy := severed(t, false)
-	for name, of := range map[string]func(fumehood.Sandbox) fumehood.Service{
+	for name, serviceOf := range map[string]func(fumehood.Sandbox) fumehood.Service{
 		"own user":     func(sb fumehood.Sandbox) fumehood.Service { return sb },
 		"another user": func(sb fumehood.Sandbox) fumehood.Service { return sb.As("nobody") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			sb := start(t, p, fumehood.Spec{Image: busybox})
-			s := of(sb)
+			s := serviceOf(sb)
 			running, err := s.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo run >>/tmp/runs; echo before; sleep 1000"}})
 			if err != nil {
 				t.Fatal(err)
@@ -151,12 +151,12 @@ func TestCut_fileInFlight(t *testing.T) {
 	t.Parallel()
 	p, proxy := severed(t, false)
 	sb := start(t, p, fumehood.Spec{Image: busybox})
-	check := func(what string, err error) {
+	check := func(name string, err error) {
 		t.Helper()
 		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), cutReason) {
-			t.Errorf("%s: got %v", what, err)
+			t.Errorf("%s: got %v", name, err)
 		}
-		works(t, what, sb)
+		works(t, name, sb)
 	}
 	_, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "echo old >/tmp/written; dd if=/dev/zero of=/tmp/large bs=1M count=64 2>/dev/null"}})
 	if err != nil {

@@ -62,27 +62,27 @@ func long(t *testing.T, sb fumehood.Sandbox) fumehood.Process {
 }
 
 // cutOf waits for a command whose connection is gone.
-func cutOf(t *testing.T, what string, p fumehood.Process) {
+func cutOf(t *testing.T, name string, p fumehood.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	res, err := p.Wait(ctx)
 	if err != nil || res.Outcome != fumehood.Lost || res.CausedInside || res.Reason != cutReason {
-		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
+		t.Errorf("%s: the command that ran ended with %+v, %v", name, res, err)
 	}
 }
 
 // goesOn checks that a command of long still runs, and ends it.
-func goesOn(t *testing.T, what string, p fumehood.Process) {
+func goesOn(t *testing.T, name string, p fumehood.Process) {
 	t.Helper()
 	if p.Info().Ended {
-		t.Errorf("%s: the command that ran has ended", what)
+		t.Errorf("%s: the command that ran has ended", name)
 	}
 	if err := p.Kill(t.Context()); err != nil {
-		t.Errorf("%s: %v", what, err)
+		t.Errorf("%s: %v", name, err)
 	}
 	if res, err := p.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled {
-		t.Errorf("%s: the command that ran ended with %+v, %v", what, res, err)
+		t.Errorf("%s: the command that ran ended with %+v, %v", name, res, err)
 	}
 }
 
@@ -119,17 +119,17 @@ func TestDaemon_restarted(t *testing.T) {
 				t.Errorf("a command that the Engine ran: %+v, %v", res, err)
 			}
 			d.Start()
-			for what, sb := range map[string]fumehood.Sandbox{
+			for name, sb := range map[string]fumehood.Sandbox{
 				"sandbox of an image": ofImage, "sandbox of a project": ofProject,
 				"sandbox of an image, through the daemon": byDaemon, "sandbox of a project, through the daemon": projectByDaemon,
 			} {
-				works(t, what+", after", sb)
-				works(t, what+", after, another user", sb.As("nobody"))
+				works(t, name+", after", sb)
+				works(t, name+", after, another user", sb.As("nobody"))
 			}
 			goesOn(t, "sandbox of an image", inImage)
 			goesOn(t, "sandbox of a project", inProject)
-			for what, sb := range map[string]fumehood.Sandbox{"of an image": byDaemon, "of a project": projectByDaemon} {
-				conformance.Eventually(t, "the lost command in a sandbox "+what+" is killed", func() bool {
+			for name, sb := range map[string]fumehood.Sandbox{"of an image": byDaemon, "of a project": projectByDaemon} {
+				conformance.Eventually(t, "the lost command in a sandbox "+name+" is killed", func() bool {
 					res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "! ps -o args | grep '^sleep 1000'"}})
 					return err == nil && res.Success()
 				})
@@ -197,7 +197,7 @@ func TestDaemon_hangs(t *testing.T) {
 	d, p := ownDaemon(t)
 	sb := start(t, p, fumehood.Spec{Image: busybox})
 	d.Freeze()
-	for what, call := range map[string]func(ctx context.Context) error{
+	for name, call := range map[string]func(ctx context.Context) error{
 		"start": func(ctx context.Context) error {
 			_, err := p.Start(ctx, fumehood.Spec{Image: busybox, Name: "hung"})
 			return err
@@ -215,10 +215,10 @@ func TestDaemon_hangs(t *testing.T) {
 		began := time.Now()
 		err := call(ctx)
 		if !errors.Is(err, fumehood.ErrCanceled) && !isOurs(err) || err == nil {
-			t.Errorf("%s: got %v", what, err)
+			t.Errorf("%s: got %v", name, err)
 		}
 		if took := time.Since(began); took > time.Minute { // includes the removal, which has a timeout of 5 s
-			t.Errorf("%s: after %v", what, took)
+			t.Errorf("%s: after %v", name, took)
 		}
 		cancel()
 	}

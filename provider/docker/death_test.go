@@ -96,7 +96,7 @@ func TestService_deathReported(t *testing.T) {
 func TestExec_containerDiesDaemonLags(t *testing.T) {
 	t.Parallel()
 	e := engineOf(t)
-	late := &lag{told: map[string][]byte{}}
+	late := &lag{answers: map[string][]byte{}}
 	socket := dockertest.Between(t, e, late.handle)
 	p := newProvider(t, docker.Options{Host: "unix://" + socket, Transport: docker.TransportEngine, NoReaper: true})
 	sb := start(t, p, fumehood.Spec{Image: busybox})
@@ -123,9 +123,9 @@ func TestExec_containerDiesDaemonLags(t *testing.T) {
 
 // lag makes an up-to-date daemon delay what it reports about containers.
 type lag struct {
-	mu   sync.Mutex
-	told map[string][]byte // by path: the last description of a container
-	over chan struct{}     // closed at the end of the lag; nil without a lag
+	mu      sync.Mutex
+	answers map[string][]byte // by path: the last description of a container
+	over    chan struct{}     // closed at the end of the lag; nil without a lag
 }
 
 // begin holds back all events, and the changes of containers that were described before.
@@ -133,7 +133,7 @@ func (l *lag) begin(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.told) == 0 {
+	if len(l.answers) == 0 {
 		t.Fatal("no container has been described")
 	}
 	l.over = make(chan struct{})
@@ -167,10 +167,10 @@ func (l *lag) handle(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		if l.over == nil {
 			answer := httptest.NewRecorder()
 			next.ServeHTTP(answer, r)
-			l.told[r.URL.Path] = answer.Body.Bytes()
+			l.answers[r.URL.Path] = answer.Body.Bytes()
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(l.told[r.URL.Path])
+		_, _ = w.Write(l.answers[r.URL.Path])
 	default:
 		next.ServeHTTP(w, r)
 	}

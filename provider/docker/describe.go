@@ -21,8 +21,8 @@ func describing(info fumehood.Info) map[string]string {
 	return l
 }
 
-// described returns the description of a sandbox from its labels.
-func described(labels map[string]string) fumehood.Info {
+// infoFromLabels returns the description of a sandbox from its labels.
+func infoFromLabels(labels map[string]string) fumehood.Info {
 	info := fumehood.Info{ConfigFile: labels[owner.LabelConfig]}
 	for label, value := range labels {
 		if name, ok := strings.CutPrefix(label, owner.LabelUser); ok {

@@ -54,26 +54,26 @@ func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 	opts.Logger = nil
 	p, err := New(ctx, opts)
 	if err != nil {
-		tell(failed("endpoint", err))
+		tell(failedCheck("endpoint", err))
 		tell(composeCLI(ctx))
 		return false
 	}
 	defer func() {
 		if err := p.Close(ctx); err != nil {
-			tell(failed("cleanup", err))
+			tell(failedCheck("cleanup", err))
 		}
 	}()
 	tell(Check{Name: "endpoint", Status: OK, Detail: p.engine.Endpoint()})
 	server, err := p.engine.Server(ctx)
 	if err != nil {
-		tell(failed("engine", err))
+		tell(failedCheck("engine", err))
 	} else {
 		tell(engineCheck(server, strict))
 	}
 	tell(composeCLI(ctx))
 	info, err := p.engine.Info(ctx)
 	if err != nil {
-		tell(failed("configuration", err))
+		tell(failedCheck("configuration", err))
 	} else {
 		for _, c := range machineChecks(info) {
 			tell(c)
@@ -92,7 +92,7 @@ func Diagnose(ctx context.Context, opts Options, report func(Check)) bool {
 	return ok
 }
 
-func failed(name string, err error) Check {
+func failedCheck(name string, err error) Check {
 	return Check{Name: name, Status: Fail, Detail: err.Error()}
 }
 
@@ -197,7 +197,7 @@ func (p *Provider) diskCheck(ctx context.Context, dir string) Check {
 func (p *Provider) leftoverCheck(ctx context.Context) Check {
 	plan, err := p.Cleanup(ctx, provider.CleanupOptions{DryRun: true})
 	if err != nil {
-		return failed("leftovers", err)
+		return failedCheck("leftovers", err)
 	}
 	var left, kept, caches int
 	for _, l := range plan {
@@ -222,25 +222,25 @@ func (p *Provider) leftoverCheck(ctx context.Context) Check {
 func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	server, err := p.engine.Server(ctx)
 	if err != nil {
-		return []Check{failed("sandbox", err)}
+		return []Check{failedCheck("sandbox", err)}
 	}
 	guest, err := p.guestFor(ctx, server.Arch, p.opts.Logger)
 	if err != nil {
-		return []Check{failed("sandbox", err)}
+		return []Check{failedCheck("sandbox", err)}
 	}
 	image, err := p.importGuest(ctx, guest, server.Arch)
 	if err != nil {
-		return []Check{failed("sandbox", err)}
+		return []Check{failedCheck("sandbox", err)}
 	}
 	defer func() {
 		if err := p.engine.Untag(context.WithoutCancel(ctx), image); err != nil {
-			checks = append(checks, failed("sandbox", err))
+			checks = append(checks, failedCheck("sandbox", err))
 		}
 	}()
 	begin := time.Now()
 	sb, err := p.Start(ctx, fumehood.Spec{Image: image, Limits: fumehood.Limits{Memory: probeMemory, PIDs: probePIDs, CPUs: probeCPUs}})
 	if err != nil {
-		return []Check{failed("sandbox", err)}
+		return []Check{failedCheck("sandbox", err)}
 	}
 	started := time.Since(begin)
 	begin = time.Now()
@@ -252,18 +252,18 @@ func (p *Provider) selfTest(ctx context.Context) (checks []Check) {
 	}
 	info, err := p.info(ctx)
 	if err != nil {
-		checks = append(checks, failed("limits", err))
+		checks = append(checks, failedCheck("limits", err))
 	}
 	for _, probe := range limitProbes {
 		if err == nil && !probe.can(info.Holds) {
 			checks = append(checks, Check{Name: probe.name, Status: Fail, Detail: "the daemon cannot enforce it", Hint: engine.UnheldHint})
 			continue
 		}
-		checks = append(checks, probe.check(ctx, sb))
+		checks = append(checks, probe.checkLimit(ctx, sb))
 	}
 	begin = time.Now()
 	if err := sb.Close(ctx); err != nil {
-		return append(checks, failed("sandbox", err))
+		return append(checks, failedCheck("sandbox", err))
 	}
 	return append(checks, Check{
 		Name: "sandbox", Status: OK,
@@ -283,7 +283,7 @@ func commandsCheck(ctx context.Context, sb fumehood.Sandbox) Check {
 	const name = "commands"
 	runtime := cmp.Or(sb.ServiceInfo().Runtime, "the default runtime")
 	for _, c := range []struct {
-		what string
+		name string
 		live bool
 		cmd  fumehood.Cmd
 	}{
@@ -302,7 +302,7 @@ func commandsCheck(ctx context.Context, sb fumehood.Sandbox) Check {
 			}
 		}
 		if err != nil {
-			return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("%s, under %s: %v", c.what, runtime, err), Hint: "choose another runtime with --runtime"}
+			return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("%s, under %s: %v", c.name, runtime, err), Hint: "choose another runtime with --runtime"}
 		}
 	}
 	return Check{Name: name, Status: OK, Detail: "work for root and for another user, under " + runtime}
@@ -340,7 +340,7 @@ func isolationCheck(res *fumehood.Result, err error) Check {
 	const name = "isolation"
 	switch {
 	case err != nil:
-		return failed(name, err)
+		return failedCheck(name, err)
 	case res.Outcome != fumehood.Exited:
 		return Check{Name: name, Status: Fail, Detail: fmt.Sprintf("the command in the sandbox %s", inWords(res.Outcome))}
 	case !res.Success():
@@ -396,11 +396,11 @@ var limitProbes = []limitProbe{
 // probeWithin is the timeout of a probe.
 const probeWithin = 30 * time.Second
 
-func (l limitProbe) check(ctx context.Context, sb fumehood.Sandbox) Check {
+func (l limitProbe) checkLimit(ctx context.Context, sb fumehood.Sandbox) Check {
 	res, err := sb.Exec(ctx, fumehood.Cmd{Args: append([]string{compose.GuestProgram, "selftest"}, l.args...), Timeout: probeWithin})
 	switch {
 	case err != nil:
-		return failed(l.name, err)
+		return failedCheck(l.name, err)
 	case res.Outcome == fumehood.TimedOut:
 		return Check{Name: l.name, Status: Fail, Detail: fmt.Sprintf("probe not finished after %v", probeWithin)}
 	case !l.held(res):

@@ -11,20 +11,20 @@ import (
 // seenWithin bounds the inspection of a container whose guest does not answer.
 const seenWithin = 5 * time.Second
 
-// seen adds diagnostics to the error about a guest that does not answer: the state of its container, the runtime, and
+// diagnose adds diagnostics to the error about a guest that does not answer: the state of its container, the runtime, and
 // what the guest wrote to its standard error.
-func (s *service) seen(ctx context.Context, err error, complaint string) error {
+func (s *service) diagnose(ctx context.Context, err error, complaint string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenWithin)
 	defer cancel()
-	what := "its container cannot be inspected"
+	finding := "its container cannot be inspected"
 	if state, ierr := s.sb.p.engine.Inspect(ctx, s.id); ierr == nil {
-		what = "its container is " + state.Status
+		finding = "its container is " + state.Status
 		if state.Status == "exited" {
-			what += fmt.Sprintf(" with code %d", state.ExitCode)
+			finding += fmt.Sprintf(" with code %d", state.ExitCode)
 		}
 		if state.Runtime != "" {
-			what += ", under the runtime " + state.Runtime
+			finding += ", under the runtime " + state.Runtime
 		}
 	}
-	return box.Saying(fmt.Errorf("%w; %s", err, what), complaint)
+	return box.Saying(fmt.Errorf("%w; %s", err, finding), complaint)
 }

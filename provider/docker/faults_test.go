@@ -30,8 +30,8 @@ func faulty(t *testing.T, opts docker.Options) (*docker.Provider, *faultproxy.Pr
 	p := newProvider(t, opts)
 	t.Cleanup(func() {
 		proxy.Decide(nil) // the final removal has no faults
-		for _, what := range slices.Sorted(maps.Keys(proxy.Made())) {
-			t.Logf("%4d x %s", proxy.Made()[what], what)
+		for _, fault := range slices.Sorted(maps.Keys(proxy.Counts())) {
+			t.Logf("%4d x %s", proxy.Counts()[fault], fault)
 		}
 	})
 	return p, proxy
@@ -265,12 +265,12 @@ func TestFaults_daemonDiskFull(t *testing.T) {
 			}
 			return faultproxy.None
 		})
-		before := proxy.Made()
+		before := proxy.Counts()
 		_, err := p.Start(t.Context(), fumehood.Spec{Image: busybox, Name: "faulty-disk"})
 		if !errors.Is(err, fumehood.ErrInfrastructure) || !strings.Contains(err.Error(), "no space left on device") || !strings.Contains(err.Error(), "a disk is full") {
 			t.Errorf("%s: got %v", call, err)
 		}
-		if n := proxy.Made()["full disk of "+call] - before["full disk of "+call]; n != 1 {
+		if n := proxy.Counts()["full disk of "+call] - before["full disk of "+call]; n != 1 {
 			t.Errorf("%s was made %d times", call, n)
 		}
 		if left := objectsOf(t, "faulty-disk"); len(left) != 0 {

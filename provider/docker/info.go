@@ -11,7 +11,7 @@ import (
 // Engine 20.10 starts three programs for each answer, and hung in its network locks when many providers asked while
 // networks changed.
 func (p *Provider) info(ctx context.Context) (engine.Info, error) {
-	if known := p.infoKnown(); known != nil {
+	if known := p.cachedInfo(); known != nil {
 		return *known, nil
 	}
 	return image.Share(ctx, &p.infos, "", func(ctx context.Context) (engine.Info, error) {
@@ -25,8 +25,8 @@ func (p *Provider) info(ctx context.Context) (engine.Info, error) {
 	})
 }
 
-// infoKnown returns the cached result of info, or nil if info was not called yet.
-func (p *Provider) infoKnown() *engine.Info {
+// cachedInfo returns the cached result of info, or nil if info was not called yet.
+func (p *Provider) cachedInfo() *engine.Info {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.daemon

@@ -8,11 +8,11 @@ import (
 )
 
 // wantKilled checks that a command says that its caller has killed it.
-func wantKilled(t *testing.T, what string, p fumehood.Process, signal int) {
+func wantKilled(t *testing.T, name string, p fumehood.Process, signal int) {
 	t.Helper()
 	res, err := p.Wait(t.Context())
 	if err != nil || res.Outcome != fumehood.Signaled || res.Signal != signal || res.Reason != "killed by the caller" || res.Leaked || res.CausedInside {
-		t.Errorf("%s: %+v, %v", what, res, err)
+		t.Errorf("%s: %+v, %v", name, res, err)
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 // startTimeout bounds the wait for the Engine's event after a confirmed start, and for a guest's first message.
 const startTimeout = 30 * time.Second
 
-// endedAtOnce returns the error for a guest that exited during the start. A guest exits with code 0 if its connection
+// earlyExitError returns the error for a guest that exited during the start. A guest exits with code 0 if its connection
 // ended.
-func endedAtOnce(state box.State) error {
+func earlyExitError(state box.State) error {
 	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process exited immediately with code %d", state.Exit)}
 	if state.Exit == 0 {
 		return box.Lost{Err: err}
@@ -38,12 +38,12 @@ func (s *service) launch(ctx context.Context) error {
 			err = s.sb.p.compose.Start(ctx, s.sb.project, s.Name, owner)
 		}
 		if err != nil {
-			return s.Failure("start", s.portTaken(err))
+			return s.Failure("start", s.portTakenError(err))
 		}
 	} else {
 		for _, c := range s.containers {
 			if err := s.sb.p.engine.StartContainer(ctx, c.ID); err != nil {
-				return s.Failure("start", s.portTaken(err))
+				return s.Failure("start", s.portTakenError(err))
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func (s *service) launch(ctx context.Context) error {
 		case !ok:
 			return s.Failure("start", &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the Engine did not report the start within %v", startTimeout)})
 		case s.Serves && state.Died:
-			return s.Failure("start", endedAtOnce(state))
+			return s.Failure("start", earlyExitError(state))
 		}
 	}
 	if !s.Serves {
@@ -65,16 +65,16 @@ func (s *service) launch(ctx context.Context) error {
 	}
 	if err := s.Guests.Ready(began); err != nil {
 		if began.Err() != nil {
-			err = s.seen(ctx, context.Cause(began), s.Guests.Complaint())
+			err = s.diagnose(ctx, context.Cause(began), s.Guests.Complaint())
 		}
 		return s.Failure("start the guest", err)
 	}
 	return nil
 }
 
-// portTaken makes the error about a port in use an ErrConfig if the service asks for certain ports of the host. If the
+// portTakenError makes the error about a port in use an ErrConfig if the service asks for certain ports of the host. If the
 // Engine chose the port, it remains an infrastructure failure.
-func (s *service) portTaken(err error) error {
+func (s *service) portTakenError(err error) error {
 	fixed := slices.ContainsFunc(s.Ports, func(p fumehood.Port) bool { return p.Host != 0 })
 	var e *fumehood.Error
 	if !fixed || !errors.Is(err, engine.ErrPort) || !errors.As(err, &e) {

@@ -59,9 +59,9 @@ func TestLives(t *testing.T) {
 		spec fumehood.Spec
 	}{
 		"run":     {lifetest.Run, fumehood.Spec{Image: busybox}},
-		"kept":    {lifetest.Kept, fumehood.Spec{Image: busybox}},
+		"kept":    {lifetest.CloseKept, fumehood.Spec{Image: busybox}},
 		"project": {lifetest.Project, fumehood.Spec{Compose: project(t, dependent)}},
-		"failed":  {lifetest.Failed, fumehood.Spec{Compose: project(t, broken)}},
+		"failed":  {lifetest.FailStart, fumehood.Spec{Compose: project(t, broken)}},
 	} {
 		t.Run(life, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func TestLives_killed(t *testing.T) {
 	if len(pids) != 1 {
 		t.Fatalf("reapers %v, want one", pids)
 	}
-	r.Shared("reaper")
+	r.BeginShared("reaper")
 	v.kill()
 	conformance.Eventually(t, "the reaper has ended", func() bool { return conformance.HasEnded(pids[0]) })
 	if left := leftOf(t, engineOf(t), v.id); len(left) != 0 {

@@ -31,11 +31,11 @@ func checkUsers(ctx context.Context, look func(ctx context.Context, file string)
 	return nil // the runtime reports all other problems with them
 }
 
-// trapped returns an error if user files were changed after checkUsers accepted them. A program in the sandbox may also
+// recheckUsers returns an error if user files were changed after checkUsers accepted them. A program in the sandbox may also
 // switch them back and forth, so trapped checks several times, and a change meanwhile is an ErrBroken. It returns nil if
 // the files are fine. It works even if ctx has ended. It asks the Engine only if there is no guest to ask: while a
 // runtime blocks on a pipe, the Engine does not answer requests about its container.
-func (s *service) trapped(ctx context.Context) error {
+func (s *service) recheckUsers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), box.DeathWait)
 	defer cancel()
 	look, main := s.checkRegular, s.Guests.Main()

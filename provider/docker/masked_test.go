@@ -42,14 +42,14 @@ func TestMasked(t *testing.T) {
 	t.Setenv("FUMEHOOD_TEST_MASKED", "the-value")
 	project := &fumehood.Compose{HostEnv: []string{"FUMEHOOD_TEST_MASKED"}}
 	inner := fmt.Errorf("pull the-value: %w", fs.ErrNotExist)
-	err := box.Masked(project, &fumehood.Error{Op: "start", Err: &fumehood.Error{Op: "pull the-value", Path: "/the-value", Class: fumehood.ErrConfig, Err: inner, Hint: "use the-value"}})
+	err := box.MaskError(project, &fumehood.Error{Op: "start", Err: &fumehood.Error{Op: "pull the-value", Path: "/the-value", Class: fumehood.ErrConfig, Err: inner, Hint: "use the-value"}})
 	if text := err.Error(); strings.Contains(text, "the-value") || !errors.Is(err, fumehood.ErrConfig) || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	if err := box.Masked(project, fs.ErrExist); err != fs.ErrExist { //nolint:errorlint // it is the same
+	if err := box.MaskError(project, fs.ErrExist); err != fs.ErrExist { //nolint:errorlint // it is the same
 		t.Errorf("got %v", err)
 	}
-	if err := box.Masked(nil, inner); err != inner { //nolint:errorlint // it is the same
+	if err := box.MaskError(nil, inner); err != inner { //nolint:errorlint // it is the same
 		t.Errorf("got %v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func TestOldGuests(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	const volume, current = "fumehood-guest-0123456789ab-amd64-abcdefgh", "fumehood-guest-ba9876543210-amd64-abcdefgh"
-	of := func(kind engine.Kind, name string, age time.Duration) engine.Object {
+	object := func(kind engine.Kind, name string, age time.Duration) engine.Object {
 		return engine.Object{Kind: kind, Name: name, Labels: map[string]string{
 			owner.LabelCache: owner.GuestCache, owner.LabelMade: now.Add(-age).Format(time.RFC3339),
 		}}
@@ -34,20 +34,20 @@ func TestOldGuests(t *testing.T) {
 		object     engine.Object
 		old, spare bool
 	}{
-		"of_yesterday":         {of(engine.Volume, volume, oldAfter), true, false},
-		"younger":              {of(engine.Volume, volume, oldAfter-time.Second), false, false},
-		"age_not_known":        {with(of(engine.Volume, volume, 0), owner.LabelMade, "yesterday"), false, false},
-		"current":              {of(engine.Volume, current, 48*time.Hour), false, false},
-		"another_cache":        {with(of(engine.Volume, volume, 48*time.Hour), owner.LabelCache, "test-image"), false, false},
-		"another_name":         {of(engine.Volume, "precious", 48*time.Hour), false, false},
-		"container":            {of(engine.Container, volume, 48*time.Hour), false, false},
-		"image_of_one_filling": {of(engine.ImageKind, "sha256:1", 0), false, true},
-		"a_later_one":          {of(engine.Volume, "fumehood-guest-ba9876543210-arm64-b", 10*time.Minute), false, true},
-		"at_the_same_time":     {of(engine.Volume, "fumehood-guest-ba9876543210-arm64-z", 20*time.Minute), false, true},
-		"another_architecture": {of(engine.Volume, "fumehood-guest-ba9876543210-riscv64-b", 0), false, false},
+		"of_yesterday":         {object(engine.Volume, volume, oldAfter), true, false},
+		"younger":              {object(engine.Volume, volume, oldAfter-time.Second), false, false},
+		"age_not_known":        {with(object(engine.Volume, volume, 0), owner.LabelMade, "yesterday"), false, false},
+		"current":              {object(engine.Volume, current, 48*time.Hour), false, false},
+		"another_cache":        {with(object(engine.Volume, volume, 48*time.Hour), owner.LabelCache, "test-image"), false, false},
+		"another_name":         {object(engine.Volume, "precious", 48*time.Hour), false, false},
+		"container":            {object(engine.Container, volume, 48*time.Hour), false, false},
+		"image_of_one_filling": {object(engine.ImageKind, "sha256:1", 0), false, true},
+		"a_later_one":          {object(engine.Volume, "fumehood-guest-ba9876543210-arm64-b", 10*time.Minute), false, true},
+		"at_the_same_time":     {object(engine.Volume, "fumehood-guest-ba9876543210-arm64-z", 20*time.Minute), false, true},
+		"another_architecture": {object(engine.Volume, "fumehood-guest-ba9876543210-riscv64-b", 0), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := []engine.Object{c.object, of(engine.Volume, "fumehood-guest-ba9876543210-arm64-c", 20*time.Minute)}
+			objects := []engine.Object{c.object, object(engine.Volume, "fumehood-guest-ba9876543210-arm64-c", 20*time.Minute)}
 			if got := oldFrom(c.object, []string{"ba9876543210"}); (!got.IsZero() && !got.After(now)) != c.old {
 				t.Errorf("old from %v", got)
 			}
@@ -228,13 +228,13 @@ func closed(t *testing.T, sb fumehood.Sandbox) {
 }
 
 // hasGuests checks the number of volumes and images of a version's guest.
-func hasGuests(t *testing.T, p *Provider, what string, want int) {
+func hasGuests(t *testing.T, p *Provider, name string, want int) {
 	t.Helper()
 	guest, err := p.guestFor(t.Context(), archOf(t, p), p.opts.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := guestsOf(t.Context(), t, p, volumePrefix+guest.Version); len(got) != want {
-		t.Errorf("%s: %d objects of the version, want %d: %+v", what, len(got), want, got)
+		t.Errorf("%s: %d objects of the version, want %d: %+v", name, len(got), want, got)
 	}
 }

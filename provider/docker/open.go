@@ -49,7 +49,7 @@ func (p driver) Find(ctx context.Context, name string, expiries bool) ([]box.Fou
 	if name != "" { // the containers of others may not answer
 		label = owner.LabelSandbox + "=" + name
 	}
-	sandboxes, err := p.kept(ctx, label)
+	sandboxes, err := p.findKept(ctx, label)
 	if err != nil {
 		return nil, err
 	}
@@ -61,15 +61,15 @@ func (p driver) Find(ctx context.Context, name string, expiries bool) ([]box.Fou
 	}
 	found := make([]box.Found, len(sandboxes))
 	for i, containers := range sandboxes {
-		found[i] = p.found(containers, renewals)
+		found[i] = p.describeKept(containers, renewals)
 	}
 	return found, nil
 }
 
-// found describes the kept sandbox of containers.
-func (p driver) found(containers []engine.State, renewals []engine.Object) box.Found {
+// describeKept describes the kept sandbox of containers.
+func (p driver) describeKept(containers []engine.State, renewals []engine.Object) box.Found {
 	first, services := containers[0], byService(containers)
-	f := box.Found{KeptSandbox: provider.KeptSandbox{Info: described(first.Labels), Created: first.Created, States: map[string]string{}}}
+	f := box.Found{KeptSandbox: provider.KeptSandbox{Info: infoFromLabels(first.Labels), Created: first.Created, States: map[string]string{}}}
 	f.Name, f.Provider = first.Labels[owner.LabelSandbox], p.Name()
 	f.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
 	for _, r := range renewals {
@@ -132,23 +132,23 @@ func (p driver) connect(ctx context.Context, about fumehood.Info, services [][]e
 func condition(containers []engine.State) string {
 	var all []string
 	for _, c := range containers {
-		what := c.Status
+		status := c.Status
 		switch {
 		case c.Status == "exited":
-			what = fmt.Sprintf("exited (%d)", c.ExitCode)
+			status = fmt.Sprintf("exited (%d)", c.ExitCode)
 		case c.Running && c.Health != "":
-			what = fmt.Sprintf("%s (%s)", c.Status, c.Health)
+			status = fmt.Sprintf("%s (%s)", c.Status, c.Health)
 		}
-		if !slices.Contains(all, what) {
-			all = append(all, what)
+		if !slices.Contains(all, status) {
+			all = append(all, status)
 		}
 	}
 	return strings.Join(all, ", ")
 }
 
-// kept finds kept sandboxes by a label. It returns the containers of each, ordered by sandbox name; the default service
+// findKept finds kept sandboxes by a label. It returns the containers of each, ordered by sandbox name; the default service
 // comes first, then the others by service name and number.
-func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, error) {
+func (p *Provider) findKept(ctx context.Context, label string) ([][]engine.State, error) {
 	objects, err := p.engine.Objects(ctx, label, engine.Container)
 	if err == nil {
 		err = p.engine.Disown(ctx, objects)
@@ -179,14 +179,14 @@ func (p *Provider) kept(ctx context.Context, label string) ([][]engine.State, er
 			numberOf(a)-numberOf(b),
 		)
 	})
-	return grouped(containers, func(c engine.State) string { return c.Labels[owner.LabelSandbox] }), nil
+	return groupByKey(containers, func(c engine.State) string { return c.Labels[owner.LabelSandbox] }), nil
 }
 
 // byService groups a sandbox's containers.
-func byService(containers []engine.State) [][]engine.State { return grouped(containers, serviceOf) }
+func byService(containers []engine.State) [][]engine.State { return groupByKey(containers, serviceOf) }
 
-// grouped splits sorted containers into runs with the same key.
-func grouped(containers []engine.State, key func(engine.State) string) (groups [][]engine.State) {
+// groupByKey splits sorted containers into runs with the same key.
+func groupByKey(containers []engine.State, key func(engine.State) string) (groups [][]engine.State) {
 	for i, c := range containers {
 		if i == 0 || key(c) != key(containers[i-1]) {
 			groups = append(groups, nil)

@@ -169,7 +169,7 @@ func TestBuild_ignored(t *testing.T) {
 	const text = "COPY . /here\nRUN find /here -type f -o -type l | sort >/found\n"
 	bothBuilders(t, func(t *testing.T, b *builder) {
 		name := "fumehood-test-" + b.mark
-		for what, c := range map[string]struct {
+		for label, c := range map[string]struct {
 			files      map[string]string
 			dockerfile string
 			inline     bool
@@ -194,12 +194,12 @@ func TestBuild_ignored(t *testing.T) {
 			base.Image = name + ":latest"
 			images, err := b.images.Prepare(t.Context(), []image.Source{b.source("app", build), base}, &fumehood.Compose{}, provider.PrepareOptions{})
 			if err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", label, err)
 				continue
 			}
 			got := strings.ReplaceAll(b.reads(t, images["app"].Ref, "/found"), "/here/", "")
 			if got := strings.Join(slices.DeleteFunc(strings.Fields(got), func(name string) bool { return name == "l" }), " "); got != c.want {
-				t.Errorf("%s: got %q, want %q", what, got, c.want)
+				t.Errorf("%s: got %q, want %q", label, got, c.want)
 			}
 		}
 	})
@@ -447,11 +447,11 @@ func TestPull_policies(t *testing.T) {
 	if n := r.manifests.Load(); n != 0 {
 		t.Errorf("the registry was asked %d times", n)
 	}
-	asked := func(what, policy string, age time.Duration, want int64) {
+	asked := func(name, policy string, age time.Duration, want int64) {
 		t.Helper()
 		b.built(t, image.Source{Service: "one", Image: r.ref, Pull: policy, Age: age})
 		if n := r.manifests.Load(); n != want {
-			t.Errorf("%s: the registry was asked %d times, want %d", what, n, want)
+			t.Errorf("%s: the registry was asked %d times, want %d", name, n, want)
 		}
 	}
 	asked("missing", image.PullMissing, 0, 1)

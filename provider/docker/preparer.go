@@ -56,7 +56,7 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 		_, err = p.ensureGuest(ctx, sb.arch)
 	}
 	if err != nil {
-		return nil, box.Masked(spec.Compose, box.Within(ctx, op, err))
+		return nil, box.MaskError(spec.Compose, box.Within(ctx, op, err))
 	}
 	return sb.ids, nil
 }

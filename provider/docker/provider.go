@@ -193,8 +193,8 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	}
 	admission := newAdmission(opts.MaxStarting, opts.MaxRunning)
 	c, err := composesdk.Connect(ctx, composesdk.Options{
-		Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.answered, Seccomp: profile, Profiles: others,
-		Unheld: opts.unheld, Speedup: opts.speedup,
+		Host: opts.Host, Context: opts.Context, Logger: opts.Logger, Latency: admission.recordAnswer, Seccomp: profile, Profiles: others,
+		Unheld: opts.checkEnforced, Speedup: opts.speedup,
 	})
 	if err != nil {
 		return nil, err

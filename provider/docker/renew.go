@@ -35,13 +35,13 @@ func (p *Provider) renewals(ctx context.Context, name string) ([]engine.Object, 
 	if err == nil {
 		err = p.engine.Disown(ctx, objects)
 	}
-	ours := objects[:0]
+	own := objects[:0]
 	for _, o := range objects {
 		if !o.Foreign {
-			ours = append(ours, o)
+			own = append(own, o)
 		}
 	}
-	return ours, err
+	return own, err
 }
 
 // postpone gives all objects of a kept sandbox that expires the latest expiry of any.

@@ -307,9 +307,9 @@ func strangers(t *testing.T, residence string) {
 		})
 		_, _ = c.Write(bytes.Repeat([]byte{byte(i)}, 64))
 		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-		told, err := io.ReadAll(c)
-		if err != nil && errors.Is(err, os.ErrDeadlineExceeded) || len(told) > 32 { // its challenge is not secret
-			t.Errorf("a stranger received %d bytes, %v", len(told), err)
+		data, err := io.ReadAll(c)
+		if err != nil && errors.Is(err, os.ErrDeadlineExceeded) || len(data) > 32 { // its challenge is not secret
+			t.Errorf("a stranger received %d bytes, %v", len(data), err)
 		}
 		_ = c.Close()
 	}

@@ -30,11 +30,11 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			theirs, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "umask 077; echo x >/tmp/theirs; echo ready; exec sleep 1000"}})
+			other, err := sb.Start(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", "umask 077; echo x >/tmp/theirs; echo ready; exec sleep 1000"}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, err := range theirs.Follow(t.Context(), fumehood.Stdout, 0) {
+			for _, err := range other.Follow(t.Context(), fumehood.Stdout, 0) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -52,7 +52,7 @@ services: {default: {image: fumehood-test/python, user: tester, command: python3
 			if t.Failed() {
 				return // no container may have ended
 			}
-			if res, err := theirs.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 {
+			if res, err := other.Wait(t.Context()); err != nil || res.Outcome != fumehood.Signaled || res.Signal != 9 {
 				t.Errorf("its user's process: %+v, %v", res, err)
 			}
 			res, err := as.Exec(t.Context(), fumehood.Cmd{Args: []string{"sh", "-c", capabilities}})

@@ -27,10 +27,10 @@ func runscProvider(t *testing.T, d *dockertest.Daemon, runtime string) *docker.P
 func wantCommands(t *testing.T, sb fumehood.Sandbox, other string) {
 	t.Helper()
 	const within = 20 * time.Second
-	want := func(what string, res *fumehood.Result, err error) {
+	want := func(name string, res *fumehood.Result, err error) {
 		t.Helper()
 		if err != nil || res.Outcome != fumehood.Exited || res.ExitCode != 3 || res.Stdout.Text() != "in\n" {
-			t.Errorf("%s: %+v, %v", what, res, err)
+			t.Errorf("%s: %+v, %v", name, res, err)
 		}
 	}
 	for _, user := range []string{"", other} {

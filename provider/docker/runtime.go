@@ -21,9 +21,9 @@ func (p *Provider) runtimes(ctx context.Context) (compose.Runtimes, error) {
 	return runtimesOf(info), nil
 }
 
-// runtimesKnown returns the daemon's container runtimes, or the zero value if the daemon was not asked yet.
-func (p *Provider) runtimesKnown() compose.Runtimes {
-	if known := p.infoKnown(); known != nil {
+// cachedRuntimes returns the daemon's container runtimes, or the zero value if the daemon was not asked yet.
+func (p *Provider) cachedRuntimes() compose.Runtimes {
+	if known := p.cachedInfo(); known != nil {
 		return runtimesOf(*known)
 	}
 	return compose.Runtimes{}
@@ -83,7 +83,7 @@ func (p *Provider) knowRuntime(ctx context.Context, s compose.Service, runtime s
 
 // guestOf returns the path of the guest's program in containers with a runtime.
 func (p *Provider) guestOf(ctx context.Context, runtime string) (string, error) {
-	has := p.runtimesKnown()
+	has := p.cachedRuntimes()
 	if has.Programs == nil && runtime != "" && compose.Obscure(runtime) {
 		var err error
 		if has, err = p.runtimes(ctx); err != nil {
@@ -95,7 +95,7 @@ func (p *Provider) guestOf(ctx context.Context, runtime string) (string, error) 
 
 // logRuntime logs a warning if a sandbox's runtime isolates less than the daemon's default.
 func (p *Provider) logRuntime(spec fumehood.Spec) {
-	if has := p.runtimesKnown(); spec.Runtime != "" && has.OwnKernel("") && !has.OwnKernel(spec.Runtime) {
+	if has := p.cachedRuntimes(); spec.Runtime != "" && has.OwnKernel("") && !has.OwnKernel(spec.Runtime) {
 		p.loggerOf(spec).Warn("the sandbox's runtime isolates less than the daemon's default", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
 	}
 }

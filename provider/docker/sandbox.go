@@ -83,7 +83,7 @@ func (sb *sandbox) direct() bool { return sb.p.opts.Transport == TransportEngine
 // Admit waits until the limits on sandboxes allow one more.
 func (sb *sandbox) Admit(ctx context.Context) (started, left func(), err error) {
 	a := sb.p.admission
-	return a.started, a.left, a.enter(ctx)
+	return a.releaseStart, a.releaseSandbox, a.enter(ctx)
 }
 
 // Leave stops watching a kept sandbox, and closes the connections to it.
@@ -100,7 +100,7 @@ func (sb *sandbox) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sb.p.opts.speedup.Of(removeTimeout))
 	defer cancel()
 	if err := sb.remove(ctx); err != nil {
-		return sb.unanswered(ctx, err)
+		return sb.classifyTimeout(ctx, err)
 	}
 	return sb.removeFolder()
 }
@@ -111,9 +111,9 @@ func (sb *sandbox) abandon() error {
 	return sb.removeFolder()
 }
 
-// unanswered gives an error that our own deadline caused the class ErrInfrastructure. The caller has not canceled
+// classifyTimeout gives an error that our own deadline caused the class ErrInfrastructure. The caller has not canceled
 // anything.
-func (sb *sandbox) unanswered(ctx context.Context, err error) error {
+func (sb *sandbox) classifyTimeout(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (sb *sandbox) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ours := slices.DeleteFunc(objects, func(o engine.Object) bool { return o.Labels[owner.LabelOwner] != sb.p.self.String() })
-	if err := removeAll(ctx, sb.p.engine, ours); err != nil {
+	own := slices.DeleteFunc(objects, func(o engine.Object) bool { return o.Labels[owner.LabelOwner] != sb.p.self.String() })
+	if err := removeAll(ctx, sb.p.engine, own); err != nil {
 		return err
 	}
 	sb.p.subnets.release(sb.subnets)
@@ -146,8 +146,8 @@ func (sb *sandbox) remove(ctx context.Context) error {
 	return nil
 }
 
-// taken returns the error for a name that another sandbox has.
-func (sb *sandbox) taken() error {
+// nameTakenError returns the error for a name that another sandbox has.
+func (sb *sandbox) nameTakenError() error {
 	return &fumehood.Error{
 		Class: fumehood.ErrConfig, Err: fmt.Errorf("a sandbox of that name exists already"),
 		Hint: "choose another name, or remove it with `fumehood cleanup " + sb.Spec.Name + "`",

@@ -54,7 +54,7 @@ func TestSandbox_defaults(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, docker.Options{})
 	sb := start(t, p, fumehood.Spec{Image: debian})
-	for what, c := range map[string]struct{ script, want string }{
+	for name, c := range map[string]struct{ script, want string }{
 		"only the loopback device":       {"tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo"},
 		"no route":                       {"tail -n +2 /proc/net/route | wc -l", "0"},
 		"no new privileges":              {"grep NoNewPrivs /proc/self/status | cut -f2", "1"},
@@ -73,7 +73,7 @@ func TestSandbox_defaults(t *testing.T) {
 		"the guest reaps orphans":        {"sh -c 'sleep 0 &'; sleep 0.3; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", "0"},
 	} {
 		if got := strings.TrimSpace(sh(t, sb, c.script)); got != c.want {
-			t.Errorf("%s: got %q, want %q", what, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 	raw, err := exec.LookPath("docker")

@@ -76,7 +76,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		if err != nil {
 			c.Abandon()
 			if err = s.explain(ctx, err); errors.Is(err, fumehood.ErrUnavailable) && s.alive(ctx) == nil {
-				err = cmp.Or(s.trapped(ctx), err)
+				err = cmp.Or(s.recheckUsers(ctx), err)
 			}
 			return nil, err
 		}

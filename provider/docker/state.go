@@ -50,9 +50,9 @@ func (sb *sandbox) makeFolder(ctx context.Context) {
 // isStale reports whether a folder of the sandbox's name belongs to a sandbox that no longer exists. Its owner must be
 // dead or the sandbox a kept one, and the daemon must have no objects of it.
 func (sb *sandbox) isStale(ctx context.Context, folder string) bool {
-	of := owner.ReadFolder(folder)
-	id, err := owner.Parse(of.Owner)
-	if !of.Kept && (err != nil || owner.Judge(sb.p.self, id) != owner.Dead) {
+	folderOwner := owner.ReadFolder(folder)
+	id, err := owner.Parse(folderOwner.Owner)
+	if !folderOwner.Kept && (err != nil || owner.Judge(sb.p.self, id) != owner.Dead) {
 		return false
 	}
 	objects, err := sb.p.engine.Objects(ctx, owner.LabelSandbox+"="+sb.Spec.Name, engine.Container, engine.Network, engine.Volume)

@@ -85,13 +85,13 @@ func setTrap(t *testing.T, e *engine.Client) *trap {
 }
 
 // awaitClosed waits until a channel is closed.
-func awaitClosed(t *testing.T, ch <-chan struct{}, what string, v *victim) {
+func awaitClosed(t *testing.T, ch <-chan struct{}, name string, v *victim) {
 	t.Helper()
 	select {
 	case <-ch:
 	case <-time.After(time.Minute):
 		v.kill()
 		v.lines.Scan()
-		t.Fatalf("no sign of %s; the owner says %q", what, v.lines.Text())
+		t.Fatalf("no sign of %s; the owner says %q", name, v.lines.Text())
 	}
 }

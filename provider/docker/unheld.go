@@ -10,12 +10,12 @@ import (
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// unheld returns and records the limits that the daemon does not enforce, if the options allow that.
-func (sb *sandbox) unheld(holds engine.Holds) compose.Unheld {
+// unenforcedLimits returns and records the limits that the daemon does not enforce, if the options allow that.
+func (sb *sandbox) unenforcedLimits(holds engine.Holds) compose.Unheld {
 	if !sb.p.opts.AllowUnenforcedLimits {
 		return compose.Unheld{}
 	}
-	sb.About.Unenforced = unheldOf(holds, true, true, true)
+	sb.About.Unenforced = unenforcedNames(holds, true, true, true)
 	if sb.Spec.Limits.Disk > 0 {
 		sb.About.Unenforced = append(sb.About.Unenforced, "disk")
 	}
@@ -41,8 +41,8 @@ func (sb *sandbox) checkLimits(project *compose.Project, holds engine.Holds) err
 	if sb.p.opts.AllowUnenforcedLimits {
 		return nil
 	}
-	memory, pids, cpus := project.Limited()
-	if names := unheldOf(holds, memory, pids, cpus); len(names) > 0 {
+	memory, pids, cpus := project.HasLimits()
+	if names := unenforcedNames(holds, memory, pids, cpus); len(names) > 0 {
 		return refuseUnheld("the daemon cannot enforce limits: " + strings.Join(names, ", "))
 	}
 	return nil
@@ -52,8 +52,8 @@ func refuseUnheld(why string) error {
 	return &fumehood.Error{Op: "create container", Class: fumehood.ErrUnsupported, Err: errors.New(why), Hint: engine.UnheldHint}
 }
 
-// unheldOf returns the names of the limits that are set and not enforced.
-func unheldOf(holds engine.Holds, memory, pids, cpus bool) (names []string) {
+// unenforcedNames returns the names of the limits that are set and not enforced.
+func unenforcedNames(holds engine.Holds, memory, pids, cpus bool) (names []string) {
 	for _, l := range []struct {
 		name        string
 		asked, held bool
@@ -65,9 +65,9 @@ func unheldOf(holds engine.Holds, memory, pids, cpus bool) (names []string) {
 	return names
 }
 
-// unheld handles the daemon's warnings that it does not enforce settings of a container. It returns an error, or logs
+// checkEnforced handles the daemon's warnings that it does not enforce settings of a container. It returns an error, or logs
 // them if the options allow that.
-func (o Options) unheld(labels map[string]string, warnings []string) error {
+func (o Options) checkEnforced(labels map[string]string, warnings []string) error {
 	if !o.AllowUnenforcedLimits {
 		return refuseUnheld("the daemon does not enforce all settings: " + strings.Join(warnings, " "))
 	}

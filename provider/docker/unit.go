@@ -38,9 +38,11 @@ func newGuests(s *service) *box.Guests {
 			return s.sb.socketsFolder(s.Name)
 		},
 		SocketDir: compose.SocketDir,
-		Look:      func(ctx context.Context, err error) error { return cmp.Or(s.trapped(ctx), s.seen(ctx, err, "")) },
-		Trusted:   s.checkUnended,
-		Sandbox:   s.sb.Spec.Name, Within: s.sb.p.guestWithin, Ran: &s.sb.Ran, NoSockets: s.sb.p.noSockets,
+		Look: func(ctx context.Context, err error) error {
+			return cmp.Or(s.recheckUsers(ctx), s.diagnose(ctx, err, ""))
+		},
+		Trusted: s.checkUnended,
+		Sandbox: s.sb.Spec.Name, Within: s.sb.p.guestWithin, Ran: &s.sb.Ran, NoSockets: s.sb.p.noSockets,
 		Log: s.sb.p.opts.Logger.With("sandbox", s.sb.Spec.Name, "service", s.Name),
 	}
 	if !s.sb.direct() {
@@ -101,7 +103,7 @@ func (u unit) serve(ctx context.Context, user string, privileged bool, args ...s
 	e, err := u.sb.p.engine.ExecDuplex(ctx, u.sb.p.watch, u.id, user, privileged, append([]string{u.Guest, "serve"}, args...)...)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = cmp.Or(u.trapped(ctx), err)
+			err = cmp.Or(u.recheckUsers(ctx), err)
 		}
 		return nil, err
 	}

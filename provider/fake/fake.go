@@ -88,7 +88,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
 	if len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
@@ -104,7 +104,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	_, place, err := p.open.Begin(ctx, spec.Name)
 	end(err)
 	if err != nil {
-		return nil, rec.Failed(err)
+		return nil, rec.StartError(err)
 	}
 	defer place.Settle()
 	b.place = place
@@ -159,7 +159,7 @@ func (b *sandbox) Start(ctx context.Context, cmd fumehood.Cmd, _ bool, out provi
 	program := b.provider.opts.Programs[cmd.Args[0]]
 	switch {
 	case cmd.TTY || cmd.User != "" && cmd.User != user || cmd.Rlimits != (fumehood.Rlimits{}) || cmd.CPUTime != 0:
-		return nil, unsupported("terminals, other users or limits")
+		return nil, unsupportedError("terminals, other users or limits")
 	case program == nil:
 		return nil, &fumehood.Error{Class: fumehood.ErrProgramNotFound, Err: fmt.Errorf("%s: no program of the fake provider", cmd.Args[0])}
 	}
@@ -272,14 +272,14 @@ func (c *command) CloseStdin() error { return c.stdin.Close() }
 // Signal supports only SIGKILL.
 func (c *command) Signal(ctx context.Context, sig int) error {
 	if sig != sigKill {
-		return unsupported("signals")
+		return unsupportedError("signals")
 	}
 	c.Kill(ctx)
 	return nil
 }
 
-func (c *command) Resize(context.Context, uint16, uint16) error { return unsupported("terminals") }
+func (c *command) Resize(context.Context, uint16, uint16) error { return unsupportedError("terminals") }
 
-func unsupported(what string) error {
-	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the fake provider has no %s", what)}
+func unsupportedError(feature string) error {
+	return &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the fake provider has no %s", feature)}
 }

@@ -34,7 +34,7 @@ type files struct {
 	user string
 }
 
-func failed(class error, name string) error {
+func newError(class error, name string) error {
 	return &fumehood.Error{Class: class, Err: fmt.Errorf("%s: %w", name, class)}
 }
 
@@ -58,11 +58,11 @@ func (b *sandbox) isDir(name string) bool {
 // is held.
 func (b *sandbox) room(name string) error {
 	if b.isDir(name) {
-		return failed(fumehood.ErrIsDirectory, name)
+		return newError(fumehood.ErrIsDirectory, name)
 	}
 	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
 		if _, is := b.files[dir]; is {
-			return failed(fumehood.ErrNotDirectory, name)
+			return newError(fumehood.ErrNotDirectory, name)
 		}
 	}
 	return nil
@@ -77,9 +77,9 @@ func (b *sandbox) read(name string) ([]byte, error) {
 	case is:
 		return f.data, nil
 	case b.isDir(name):
-		return nil, failed(fumehood.ErrIsDirectory, name)
+		return nil, newError(fumehood.ErrIsDirectory, name)
 	}
-	return nil, failed(fumehood.ErrNotFound, name)
+	return nil, newError(fumehood.ErrNotFound, name)
 }
 
 func (b *sandbox) write(name string, data []byte, mode fs.FileMode, changed time.Time) error {
@@ -102,14 +102,14 @@ func (b *sandbox) describe(name string) (fumehood.FileInfo, error) {
 	if f, is := b.files[name]; is {
 		info.Size, info.Mode, info.ModTime = int64(len(f.data)), f.mode, f.written
 	} else if !b.isDir(name) {
-		return info, failed(fumehood.ErrNotFound, name)
+		return info, newError(fumehood.ErrNotFound, name)
 	}
 	return info, nil
 }
 
-func (f files) check() error {
+func (f files) checkFiles() error {
 	if f.user != "" && f.user != user {
-		return unsupported("other users")
+		return unsupportedError("other users")
 	}
 	return nil
 }
@@ -118,12 +118,12 @@ func (f files) Stat(_ context.Context, name string) (fumehood.FileInfo, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	info, err := f.describe(path.Clean(name))
-	return info, cmp.Or(f.check(), err)
+	return info, cmp.Or(f.checkFiles(), err)
 }
 
 func (f files) Open(ctx context.Context, name string, offset, length int64) (io.ReadCloser, fumehood.FileInfo, error) {
 	data, err := f.read(name)
-	if err = cmp.Or(f.check(), err); err != nil {
+	if err = cmp.Or(f.checkFiles(), err); err != nil {
 		return nil, fumehood.FileInfo{}, err
 	}
 	info, err := f.Stat(ctx, name)
@@ -136,7 +136,7 @@ func (f files) Open(ctx context.Context, name string, offset, length int64) (io.
 
 func (f files) Write(_ context.Context, name string, r io.Reader, size int64, opts fumehood.WriteOptions) error {
 	if opts.Owner != "" {
-		return unsupported("owners of files")
+		return unsupportedError("owners of files")
 	}
 	data, err := io.ReadAll(io.LimitReader(r, size))
 	if err == nil && int64(len(data)) < size {
@@ -145,7 +145,7 @@ func (f files) Write(_ context.Context, name string, r io.Reader, size int64, op
 	if err != nil {
 		return &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", err)}
 	}
-	if err := f.check(); err != nil {
+	if err := f.checkFiles(); err != nil {
 		return err
 	}
 	return f.write(name, data, opts.Mode, opts.ModTime)
@@ -168,7 +168,7 @@ func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[fumehoo
 			}
 		}
 		f.mu.Unlock()
-		if err = cmp.Or(f.check(), err); err != nil {
+		if err = cmp.Or(f.checkFiles(), err); err != nil {
 			yield(fumehood.WalkEntry{}, err)
 			return
 		}
@@ -182,7 +182,7 @@ func (f files) Walk(_ context.Context, root string, depth int) iter.Seq2[fumehoo
 
 // Change creates and removes files and directories, and renames files.
 func (f files) Change(_ context.Context, c provider.Change) error {
-	if err := f.check(); err != nil {
+	if err := f.checkFiles(); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -192,10 +192,10 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 	isDir := f.isDir(name)
 	switch {
 	case c.Op == provider.ChangeMkdir && c.Owner != "":
-		return unsupported("owners of directories")
+		return unsupportedError("owners of directories")
 	case c.Op == provider.ChangeMkdir:
 		if isFile || isDir && !c.Recursive {
-			return failed(fumehood.ErrExists, name)
+			return newError(fumehood.ErrExists, name)
 		}
 		if err := f.room(name); err != nil && !isDir {
 			return err
@@ -203,9 +203,9 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 		f.dirs[name] = true
 		return nil
 	case c.Op != provider.ChangeRemove && c.Op != provider.ChangeRename, c.Op == provider.ChangeRename && isDir:
-		return unsupported(c.Op + " of this kind")
+		return unsupportedError(c.Op + " of this kind")
 	case !isFile && !isDir:
-		return failed(fumehood.ErrNotFound, name)
+		return newError(fumehood.ErrNotFound, name)
 	case c.Op == provider.ChangeRename:
 		if err := f.room(target); err != nil {
 			return err
@@ -222,7 +222,7 @@ func (f files) Change(_ context.Context, c provider.Change) error {
 		}
 	}
 	if isDir && n > 0 && !c.Recursive {
-		return failed(fumehood.ErrNotEmpty, name)
+		return newError(fumehood.ErrNotEmpty, name)
 	}
 	maps.DeleteFunc(f.files, func(other string, _ file) bool { return within(other) })
 	maps.DeleteFunc(f.dirs, func(other string, _ bool) bool { return within(other) })
@@ -243,7 +243,7 @@ func (f files) Upload(ctx context.Context, dir string, archive io.Reader) error 
 				return err
 			}
 		case h.Typeflag != tar.TypeReg:
-			return unsupported("links and special files")
+			return unsupportedError("links and special files")
 		default:
 			if err := f.Write(ctx, path.Join(dir, h.Name), r, h.Size, fumehood.WriteOptions{Mode: fs.FileMode(h.Mode).Perm()}); err != nil { //nolint:gosec // Perm takes nine bits
 				return err

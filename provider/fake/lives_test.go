@@ -31,7 +31,7 @@ func TestLives(t *testing.T) {
 		if _, err := p.Start(t.Context(), fumehood.Spec{Name: "box"}); err != nil {
 			t.Fatal(err)
 		}
-		lifetest.Failed(t, p, r, fumehood.Spec{Name: "box"}) // the name is taken
+		lifetest.FailStart(t, p, r, fumehood.Spec{Name: "box"}) // the name is taken
 		r.Check(t, "failed")
 	})
 }

@@ -82,7 +82,7 @@ func onlyTheGroupEnded(t *testing.T, c *conformance.Case) {
 	group := probe.PlainFiles("tree")
 	escaped := probe.TreeFiles("tree")[len(group):]
 	c.Alive(t, escaped...)
-	c.Ended(t, escaped[0], append(group, "tree.leader")...)
+	c.AwaitEnd(t, escaped[0], append(group, "tree.leader")...)
 	c.Stop(t, escaped...)
 }
 

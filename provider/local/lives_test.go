@@ -21,8 +21,8 @@ func TestLives(t *testing.T) {
 		spec fumehood.Spec
 	}{
 		"run":    {lifetest.Run, fumehood.Spec{Name: "run"}},
-		"kept":   {lifetest.Kept, fumehood.Spec{Name: "kept"}},
-		"failed": {lifetest.Failed, fumehood.Spec{Name: "failed", Dir: "/no/such/dir"}},
+		"kept":   {lifetest.CloseKept, fumehood.Spec{Name: "kept"}},
+		"failed": {lifetest.FailStart, fumehood.Spec{Name: "failed", Dir: "/no/such/dir"}},
 	} {
 		t.Run(life, func(t *testing.T) {
 			t.Parallel()

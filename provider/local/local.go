@@ -98,7 +98,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	if err := supported(spec); err != nil {
+	if err := checkSpec(spec); err != nil {
 		return nil, err
 	}
 	starting, place, err := p.open.Begin(ctx, "")
@@ -113,7 +113,7 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	b, sb, err := provider.Start(starting, spec, p.newSandbox)
 	switch {
 	case err != nil && box.IsClosed(starting):
-		return nil, box.Closed()
+		return nil, box.ClosedError()
 	case err != nil:
 		return nil, err
 	}
@@ -122,40 +122,40 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	return sb, nil
 }
 
-// supported returns an error if spec has a field that host processes do not support.
-func supported(spec fumehood.Spec) error {
+// checkSpec returns an error if spec has a field that host processes do not support.
+func checkSpec(spec fumehood.Spec) error {
 	set := func(limit float64) bool { return limit != 0 && limit != fumehood.NoLimit }
-	var what, hint string
+	var feature, hint string
 	switch {
 	case spec.Compose != nil:
-		what, hint = "run a Compose project", "use the docker provider"
+		feature, hint = "run a Compose project", "use the docker provider"
 	case spec.Image != "", spec.Images != nil:
-		what, hint = "run an image", "name none, or use the docker provider"
+		feature, hint = "run an image", "name none, or use the docker provider"
 	case spec.User != "":
-		what, hint = "run commands as another user", "name none: commands run as the user of this process"
+		feature, hint = "run commands as another user", "name none: commands run as the user of this process"
 	case spec.Network.Mode != "":
-		what, hint = "choose a network", "name none: host processes always have the host's network"
+		feature, hint = "choose a network", "name none: host processes always have the host's network"
 	case set(float64(spec.Limits.Memory)) || set(spec.Limits.CPUs) || set(float64(spec.Limits.PIDs)) || set(float64(spec.Limits.Disk)):
-		what, hint = "limit memory, CPUs, processes or the disk", "set no limits, or use the docker or native provider"
+		feature, hint = "limit memory, CPUs, processes or the disk", "set no limits, or use the docker or native provider"
 	case spec.ShmSize != 0:
-		what, hint = "set the size of /dev/shm", "leave it out: commands use the host's"
+		feature, hint = "set the size of /dev/shm", "leave it out: commands use the host's"
 	case len(spec.Tmpfs) > 0:
-		what, hint = "mount a tmpfs", "leave it out: commands use the host's folders"
+		feature, hint = "mount a tmpfs", "leave it out: commands use the host's folders"
 	case spec.Seccomp != "":
-		what, hint = "choose a seccomp profile", "name none: the host processes' system calls are not filtered"
+		feature, hint = "choose a seccomp profile", "name none: the host processes' system calls are not filtered"
 	case spec.Runtime != "":
-		what, hint = "choose a container runtime", "name none: host processes have no runtime"
+		feature, hint = "choose a container runtime", "name none: host processes have no runtime"
 	case len(spec.Ports) > 0:
-		what, hint = "publish ports", "publish none: commands listen on the host's own ports"
+		feature, hint = "publish ports", "publish none: commands listen on the host's own ports"
 	case spec.Binary != "":
-		what, hint = "use a container CLI", "name none"
+		feature, hint = "use a container CLI", "name none"
 	case len(spec.Mounts) > 0:
-		what, hint = "mount paths", "use the host's paths: commands can access all of them"
+		feature, hint = "mount paths", "use the host's paths: commands can access all of them"
 	default:
 		return nil
 	}
 	return &fumehood.Error{
-		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot " + what), Hint: hint,
+		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot " + feature), Hint: hint,
 	}
 }
 

@@ -126,7 +126,7 @@ func TestProvider_warnsOnce(t *testing.T) {
 func TestStart_unsupported(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{})
-	for what, spec := range map[string]fumehood.Spec{
+	for name, spec := range map[string]fumehood.Spec{
 		"run an image":                              {Image: "debian"},
 		"run commands as another user":              {User: "nobody"},
 		"choose a network":                          {Network: fumehood.Network{Mode: fumehood.NetworkNone}},
@@ -136,8 +136,8 @@ func TestStart_unsupported(t *testing.T) {
 	} {
 		_, err := p.Start(t.Context(), spec)
 		var e *fumehood.Error
-		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "cannot "+what) {
-			t.Errorf("%s: %v", what, err)
+		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "cannot "+name) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	sb, err := p.Start(t.Context(), fumehood.Spec{Limits: fumehood.Limits{CPUs: fumehood.NoLimit}})
@@ -280,7 +280,7 @@ func TestUpload_badArchive(t *testing.T) {
 		t.Skip("making links needs rights there")
 	}
 	sb := start(t, newProvider(t, local.Options{}), fumehood.Spec{})
-	for said, head := range map[string]tar.Header{
+	for name, head := range map[string]tar.Header{
 		"../escaped": {Name: "../escaped", Typeflag: tar.TypeReg},
 		"escapes":    {Name: "up/escaped", Typeflag: tar.TypeReg},
 		"pipe":       {Name: "pipe", Typeflag: tar.TypeFifo},
@@ -298,7 +298,7 @@ func TestUpload_badArchive(t *testing.T) {
 		if head.Name == "folder" {
 			class = fumehood.ErrIsDirectory
 		}
-		if !errors.Is(fumehood.ClassOf(err), class) || !strings.Contains(err.Error(), said) {
+		if !errors.Is(fumehood.ClassOf(err), class) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", head.Name, err)
 		}
 	}

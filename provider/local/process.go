@@ -39,11 +39,11 @@ type process struct {
 // startPipes starts the command with our own pipes. os/exec's pipes would wait for every process that holds them
 // open.
 func (p *process) startPipes() (err error) {
-	var theirs, ours []*os.File
+	var child, parent []*os.File
 	defer func() {
-		closeAll(theirs)
+		closeAll(child)
 		if err != nil {
-			closeAll(ours)
+			closeAll(parent)
 		}
 	}()
 	pipe := func() (r, w *os.File) {
@@ -56,7 +56,7 @@ func (p *process) startPipes() (err error) {
 	inR, inW := pipe()
 	outR, outW := pipe()
 	errR, errW := pipe()
-	theirs, ours = []*os.File{inR, outW, errW}, []*os.File{inW, outR, errR}
+	child, parent = []*os.File{inR, outW, errW}, []*os.File{inW, outR, errR}
 	if err != nil {
 		return err
 	}

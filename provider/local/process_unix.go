@@ -25,7 +25,7 @@ func killGroup(p *os.Process) { _ = unix.Kill(-p.Pid, unix.SIGKILL) } // an erro
 func signalGroup(p *os.Process, linux int) error {
 	sig, ok := hostSignal(linux)
 	if !ok {
-		return classed(fumehood.ErrUnsupported, "there is no signal %d on this system", linux)
+		return classError(fumehood.ErrUnsupported, "there is no signal %d on this system", linux)
 	}
 	if err := unix.Kill(-p.Pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err

@@ -20,7 +20,7 @@ func signalGroup(p *os.Process, linux int) error {
 	if linux == 9 {
 		return p.Kill()
 	}
-	return classed(fumehood.ErrUnsupported, "there are no signals on Windows")
+	return classError(fumehood.ErrUnsupported, "there are no signals on Windows")
 }
 
 func exitOf(state *os.ProcessState) provider.Exit {

@@ -53,7 +53,7 @@ func (b *sandbox) Files(user string) provider.FileBackend {
 	})
 }
 
-func classed(class error, format string, a ...any) error {
+func classError(class error, format string, a ...any) error {
 	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
 }
 
@@ -85,12 +85,12 @@ const closeWithin = 10 * time.Second
 func within(ctx context.Context, folder string) error {
 	ctx, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
-	return remove(ctx, folder)
+	return removeFolder(ctx, folder)
 }
 
-// remove removes a folder. Its directories may be unwritable, and processes that outlived their command may still
+// removeFolder removes a folder. Its directories may be unwritable, and processes that outlived their command may still
 // create files in it. So remove retries until ctx ends.
-func remove(ctx context.Context, folder string) error {
+func removeFolder(ctx context.Context, folder string) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {

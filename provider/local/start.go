@@ -56,7 +56,7 @@ func (c *commands) start(_ context.Context, cmd fumehood.Cmd, _ bool, out provid
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil, classed(fumehood.ErrUnavailable, "the sandbox is closed")
+		return nil, classError(fumehood.ErrUnavailable, "the sandbox is closed")
 	}
 	c.starting.Add(1)
 	c.mu.Unlock()
@@ -116,7 +116,7 @@ func enterable(dir string) error {
 		return &fumehood.Error{Class: fumehood.ErrDirNotFound, Err: err}
 	}
 	if !info.IsDir() {
-		return classed(fumehood.ErrDirNotFound, "%s: not a directory", dir)
+		return classError(fumehood.ErrDirNotFound, "%s: not a directory", dir)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func find(name, dir, search string) (string, error) {
 	if denied != nil {
 		return "", &fumehood.Error{Class: fumehood.ErrNotExecutable, Err: denied}
 	}
-	return "", classed(fumehood.ErrProgramNotFound, "%s: not in PATH", name)
+	return "", classError(fumehood.ErrProgramNotFound, "%s: not in PATH", name)
 }
 
 // startError assigns a class to the error of a failed start, by errno.

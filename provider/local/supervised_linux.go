@@ -55,7 +55,7 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	if err := p.install(ctx, c.program); err != nil {
 		return nil, err
 	}
-	ours, err := c.run(environ(env))
+	conn, err := c.run(environ(env))
 	if errors.Is(err, os.ErrPermission) {
 		return nil, &fumehood.Error{
 			Class: fumehood.ErrConfig, Err: fmt.Errorf("cannot execute %s: %w", c.program, err),
@@ -65,12 +65,12 @@ func (p *Provider) newCommands(ctx context.Context, folder string, env map[strin
 	if err != nil {
 		return nil, err
 	}
-	c.guest = host.New(ours)
+	c.guest = host.New(conn)
 	answer, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
 	if err := c.guest.Ready(answer); err != nil {
 		if answer.Err() != nil && ctx.Err() == nil {
-			err = classed(fumehood.ErrInfrastructure, "the guest has not answered within %v", readyWithin)
+			err = classError(fumehood.ErrInfrastructure, "the guest has not answered within %v", readyWithin)
 		}
 		_ = c.close() // no command runs yet, so its error adds nothing
 		return nil, c.explain(err)
@@ -109,20 +109,20 @@ func (c *commands) run(env []string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "guest")
-	defer theirs.Close()
+	guestEnd := os.NewFile(uintptr(pair[1]), "guest")
+	defer guestEnd.Close()
 	if err := unix.SetNonblock(pair[0], true); err != nil { // so that Close unblocks a Read
 		return nil, errors.Join(err, unix.Close(pair[0]))
 	}
-	ours := os.NewFile(uintptr(pair[0]), "guest")
+	hostEnd := os.NewFile(uintptr(pair[0]), "guest")
 	cmd := &exec.Cmd{
 		Path: c.program, Args: []string{c.program, "serve", "--no-cgroup"}, Env: env,
 		Dir:   "/", // so that no mount is kept busy; each request has its command's directory
-		Stdin: theirs, Stdout: theirs, Stderr: c.stderr,
+		Stdin: guestEnd, Stdout: guestEnd, Stderr: c.stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // so that it does not receive the terminal's signals
 	}
 	if err := cmd.Start(); err != nil {
-		ours.Close()
+		hostEnd.Close()
 		return nil, err
 	}
 	c.process = cmd.Process
@@ -133,7 +133,7 @@ func (c *commands) run(env []string) (*os.File, error) {
 			c.err = err
 		}
 	}()
-	return ours, nil
+	return hostEnd, nil
 }
 
 // start runs a command.
@@ -159,7 +159,7 @@ func (c *commands) explain(err error) error {
 	select {
 	case <-c.ended:
 		if c.err != nil {
-			return classed(fumehood.ErrUnavailable, "%w; it ended with %s", lost.Err, c.lastWords())
+			return classError(fumehood.ErrUnavailable, "%w; it ended with %s", lost.Err, c.lastWords())
 		}
 	case <-t.C:
 	}
@@ -169,11 +169,11 @@ func (c *commands) explain(err error) error {
 // lastWords returns how a guest that failed has ended, and its error output.
 func (c *commands) lastWords() string {
 	kept, _ := c.stderr.Bytes()
-	said := strings.TrimSpace(fumehood.Output{Bytes: kept}.Text())
-	if said == "" {
+	text := strings.TrimSpace(fumehood.Output{Bytes: kept}.Text())
+	if text == "" {
 		return c.err.Error()
 	}
-	return c.err.Error() + ": " + said
+	return c.err.Error() + ": " + text
 }
 
 // close kills everything that was started, and ends the guest. An error means that processes may still run. close

@@ -16,26 +16,26 @@ import (
 
 // startTTY starts the command as the leader of a session, with a terminal for all three streams.
 func (p *process) startTTY(rows, cols uint16) error {
-	opened, theirs, err := pty.Open()
+	opened, child, err := pty.Open()
 	if err != nil {
 		return err
 	}
-	defer theirs.Close()
-	ours, err := pollable(opened)
+	defer child.Close()
+	parent, err := pollable(opened)
 	if err != nil {
 		return err
 	}
-	if err := setSize(ours, rows, cols); err != nil {
-		ours.Close()
+	if err := setSize(parent, rows, cols); err != nil {
+		parent.Close()
 		return err
 	}
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs, theirs, theirs
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = child, child, child
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := p.cmd.Start(); err != nil {
-		ours.Close()
+		parent.Close()
 		return err
 	}
-	p.stdin, p.readers = ours, []*os.File{ours}
+	p.stdin, p.readers = parent, []*os.File{parent}
 	p.listen()
 	return nil
 }
@@ -68,7 +68,7 @@ func setSize(f *os.File, rows, cols uint16) error {
 // Resize sets the terminal's size.
 func (p *process) Resize(_ context.Context, rows, cols uint16) error {
 	if !p.tty {
-		return classed(fumehood.ErrConfig, "the command has no terminal")
+		return classError(fumehood.ErrConfig, "the command has no terminal")
 	}
 	return setSize(p.stdin, rows, cols)
 }

@@ -42,13 +42,13 @@ type machine struct {
 
 // thisMachine returns the machine that runs this process.
 func thisMachine() machine {
-	m := machine{proc: "/proc", cgroups: cgroupRoot, groups: []map[string]string{delegated(), own()}}
+	m := machine{proc: "/proc", cgroups: cgroupRoot, groups: []map[string]string{delegatedGroups(), own()}}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
-		m.descriptors = bounded(limit.Cur)
+		m.descriptors = limitValue(limit.Cur)
 	}
 	if rootless() && unix.Getrlimit(unix.RLIMIT_NPROC, &limit) == nil {
-		m.user = bounded(limit.Cur)
+		m.user = limitValue(limit.Cur)
 	} else if !rootless() {
 		m.groups[0] = map[string]string{"pids": filepath.Join(cgroupRoot, "pids", cgroupParent), "memory": filepath.Join(cgroupRoot, "memory", cgroupParent)}
 		if cgroups.IsCgroup2UnifiedMode() {
@@ -59,8 +59,8 @@ func thisMachine() machine {
 	return m
 }
 
-// bounded returns a limit of resources; 0 for none.
-func bounded(n uint64) int64 {
+// limitValue returns a limit of resources; 0 for none.
+func limitValue(n uint64) int64 {
 	if n > math.MaxInt64 {
 		return 0
 	}
@@ -89,7 +89,7 @@ func (m machine) counts() []resource {
 	rs := []resource{
 		{"threads (kernel.threads-max)", all, number(m.text("sys/kernel/threads-max")), serviceThreads, spareThreads, "raise kernel.threads-max (sysctl)"},
 		{"process IDs (kernel.pid_max)", all, number(m.text("sys/kernel/pid_max")), serviceThreads, spareThreads, "raise kernel.pid_max (sysctl)"},
-		{"descriptors of this process (RLIMIT_NOFILE)", m.open(), m.descriptors, serviceDescriptors, spareDescriptors, "raise the limit on open files (ulimit -n)"},
+		{"descriptors of this process (RLIMIT_NOFILE)", m.countDescriptors(), m.descriptors, serviceDescriptors, spareDescriptors, "raise the limit on open files (ulimit -n)"},
 	}
 	if m.user > 0 && all+spareThreads > m.user { // otherwise there is no need to count those of the user
 		rs = append(rs, resource{"processes of the user (RLIMIT_NPROC)", m.threads(uint32(os.Getuid())), m.user, serviceThreads, spareThreads / 4, "raise the limit on processes (ulimit -u)"}) //nolint:gosec // an id
@@ -165,9 +165,9 @@ func (m machine) text(file string) string {
 // line returns the number after a word at the beginning of a line.
 func (m machine) line(file, word string) int64 { return after(m.text(file), word) }
 
-// open returns the number of this process's descriptors. Since Linux 6.2 it is the size of their folder, which takes the
+// countDescriptors returns the number of this process's descriptors. Since Linux 6.2 it is the size of their folder, which takes the
 // kernel a microsecond instead of some for each.
-func (m machine) open() int64 {
+func (m machine) countDescriptors() int64 {
 	folder := filepath.Join(m.proc, "self/fd")
 	if info, err := os.Stat(folder); err == nil && info.Size() > 0 {
 		return info.Size()

@@ -26,7 +26,7 @@ func (p *Provider) builder(ctx context.Context) (preparer, error) {
 	p.building.Lock()
 	defer p.building.Unlock()
 	if p.lives.Err() != nil {
-		return nil, box.Closed()
+		return nil, box.ClosedError()
 	}
 	if p.built != nil {
 		return p.built, nil

@@ -39,7 +39,7 @@ func TestProvider_Start_noBuilder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newProvider(t, native.Options{Builder: builder})
-			for what, try := range map[string]func() error{
+			for name, try := range map[string]func() error{
 				"start": func() error {
 					_, err := p.Start(t.Context(), dockerfile(t, "FROM "+busybox))
 					return err
@@ -54,7 +54,7 @@ func TestProvider_Start_noBuilder(t *testing.T) {
 				},
 			} {
 				if err := try(); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "docker-archive:FILE") || strings.Contains(err.Error(), "start it") {
-					t.Errorf("%s: %v", what, err)
+					t.Errorf("%s: %v", name, err)
 				}
 			}
 		})

@@ -83,30 +83,30 @@ func (b *buildKit) FindBuilt(ctx context.Context, o image.Order) (image.Image, b
 // supportedBuild returns an ErrUnsupported for what only a Docker Engine builds. Base images are checked for this machine's
 // platform, and as the store has them.
 func supportedBuild(s image.Source) error {
-	what, build := "", s.Build
+	feature, build := "", s.Build
 	switch {
 	case s.Platform != "" && s.Platform != "linux/"+runtime.GOARCH:
-		what = "the platform " + s.Platform
+		feature = "the platform " + s.Platform
 	case build.Pull:
-		what = "pull"
+		feature = "pull"
 	case len(build.CacheFrom) > 0:
-		what = "cache_from"
+		feature = "cache_from"
 	case len(build.ExtraHosts) > 0:
-		what = "extra_hosts"
+		feature = "extra_hosts"
 	case len(build.Ulimits) > 0:
-		what = "ulimits"
+		feature = "ulimits"
 	case build.ShmSize != 0:
-		what = "shm_size"
+		feature = "shm_size"
 	case build.Network != "" && build.Network != "default" && build.Network != "none":
-		what = "the network " + build.Network
+		feature = "the network " + build.Network
 	default:
 		return nil
 	}
-	return noBuild(what)
+	return noBuild(feature)
 }
 
-func noBuild(what string) error {
-	return &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("%s in a build with BuildKit alone", what), Hint: "use a Docker Engine"}
+func noBuild(feature string) error {
+	return &fumehood.Error{Op: "build image", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("%s in a build with BuildKit alone", feature), Hint: "use a Docker Engine"}
 }
 
 // Build builds the image of an order, and puts it into the store.

@@ -93,9 +93,9 @@ func (s *service) ociMounts() []specs.Mount {
 	})
 }
 
-// ociDevices returns the rules of allowed.
+// ociDevices returns the rules of deviceRules.
 func ociDevices() (rules []specs.LinuxDeviceCgroup) {
-	for _, r := range allowed() {
+	for _, r := range deviceRules() {
 		rule := specs.LinuxDeviceCgroup{Allow: r.Allow, Type: string(r.Type), Access: string(r.Permissions)}
 		for _, n := range []struct {
 			is int64

@@ -121,7 +121,7 @@ func openCgroup(folder, name string, limits fumehood.Limits) (cgroup, error) {
 	case recorded:
 		return openDelegated(above, name, limits)
 	case rootless():
-		return openDelegated(delegated(), name, limits)
+		return openDelegated(delegatedGroups(), name, limits)
 	case delegates() && owner.ReadFolder(folder).Kept:
 		return cgroup{}, fmt.Errorf("the sandbox's control groups cannot be used: %w", unwritable())
 	case delegates(): // the start was interrupted before it made anything
@@ -166,7 +166,7 @@ func wholeCgroup(folder, name string) (cgroup, error) {
 
 // resources returns the limits in the form of the control groups.
 func resources(limits fumehood.Limits) *cgroups.Resources {
-	r := &cgroups.Resources{Devices: allowed()}
+	r := &cgroups.Resources{Devices: deviceRules()}
 	if limits.Memory > 0 {
 		r.Memory, r.MemorySwap = limits.Memory, limits.Memory // the second is the sum
 	}
@@ -179,8 +179,8 @@ func resources(limits fumehood.Limits) *cgroups.Resources {
 	return r
 }
 
-// allowed returns the devices that a sandbox may open. Only its set-up makes nodes: afterwards nobody has CAP_MKNOD.
-func allowed() []*devices.Rule {
+// deviceRules returns the devices that a sandbox may open. Only its set-up makes nodes: afterwards nobody has CAP_MKNOD.
+func deviceRules() []*devices.Rule {
 	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}}
 	for _, d := range []struct{ major, minor int64 }{
 		{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, // null, zero, full, random, urandom

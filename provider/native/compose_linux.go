@@ -53,7 +53,7 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 			return nil, err
 		}
 	}
-	err = image.Limited(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
+	err = image.WithLimit(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
 		for _, s := range j.sources {
 			get, ref := j.p.store.Get, cmp.Or(ids[s.Service], s.Image)
 			if j.spec.Images != nil || ids[s.Service] == "" && (j.spec.Compose.Prebuilt || s.Pull == image.PullNever) {

@@ -68,9 +68,9 @@ func openDelegated(above map[string]string, name string, limits fumehood.Limits)
 	return cgroup{Manager: m, above: above}, err
 }
 
-// delegated returns this process's own control groups in which its user may make others, by controller. With version 2
+// delegatedGroups returns this process's own control groups in which its user may make others, by controller. With version 2
 // this is one group, or none.
-func delegated() map[string]string {
+func delegatedGroups() map[string]string {
 	found := map[string]string{}
 	if cgroups.IsCgroup2UnifiedMode() {
 		own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
@@ -192,7 +192,7 @@ func recordGroups(folder string) error {
 	if !delegates() {
 		return nil
 	}
-	text, err := json.Marshal(delegated())
+	text, err := json.Marshal(delegatedGroups())
 	if err != nil {
 		return err
 	}

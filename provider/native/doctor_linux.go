@@ -46,7 +46,7 @@ func failedCheck(name string, err error) provider.Check {
 
 func usernsCheck() provider.Check {
 	c := provider.Check{Name: "user namespaces", Status: provider.StatusOK}
-	err := usernsSupported()
+	err := checkUserns()
 	switch {
 	case err != nil && rootless():
 		return failedCheck(c.Name, err)
@@ -91,7 +91,7 @@ func cgroupsCheck() provider.Check {
 		}
 		return c
 	}
-	writable := slices.Sorted(maps.Keys(delegated()))
+	writable := slices.Sorted(maps.Keys(delegatedGroups()))
 	if len(writable) > 0 {
 		c.Detail += ", of this user: " + strings.Join(writable, ", ")
 	}
@@ -135,8 +135,8 @@ func seccompCheck() provider.Check {
 // networkCheck looks for the program that connects sandboxes.
 func networkCheck() provider.Check {
 	path, err := NetworkHelper()
-	if ours, ok := errors.AsType[*fumehood.Error](err); ok {
-		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes have no network: " + ours.Err.Error(), Hint: ours.Hint}
+	if typed, ok := errors.AsType[*fumehood.Error](err); ok {
+		return provider.Check{Name: "network", Status: provider.StatusNote, Detail: "sandboxes have no network: " + typed.Err.Error(), Hint: typed.Hint}
 	}
 	return provider.Check{Name: "network", Status: provider.StatusOK, Detail: "--network bridge uses " + path}
 }

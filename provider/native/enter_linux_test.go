@@ -50,7 +50,7 @@ func startInside(t *testing.T, image string) (*Provider, fumehood.Sandbox, *sand
 // newInside returns a provider with an image, until the test ends.
 func newInside(t *testing.T, stateDir, image string) *Provider {
 	t.Helper()
-	if err := Supported(); err != nil {
+	if err := CheckSupport(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
 	p, err := New(t.Context(), Options{StateDir: stateDir})
@@ -83,7 +83,7 @@ func TestSandbox_join_otherProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "guest")
-	if err := write(other, content, 0o711); err != nil {
+	if err := writeProgram(other, content, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	inside.guest = other

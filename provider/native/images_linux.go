@@ -35,7 +35,7 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (img *imagesto
 	if spec.Images != nil {
 		return p.store.Find(ctx, p.imageOf(spec))
 	}
-	err = image.Limited(ctx, "pull", 0, func(ctx context.Context) error {
+	err = image.WithLimit(ctx, "pull", 0, func(ctx context.Context) error {
 		img, err = p.store.Get(ctx, p.imageOf(spec))
 		return err
 	})
@@ -44,7 +44,7 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (img *imagesto
 
 // ImageKey returns the reference of the spec's image, or a hash of where the image of its project comes from.
 func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
-	if err := p.supported(spec); err != nil {
+	if err := p.checkSpec(spec); err != nil {
 		return "", err
 	}
 	if spec.Compose == nil {
@@ -60,7 +60,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 
 // Prepare builds or fetches the spec's image, if it is missing.
 func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
-	if err := p.supported(spec); err != nil {
+	if err := p.checkSpec(spec); err != nil {
 		return nil, err
 	}
 	spec, err := p.withoutDockerfile(ctx, spec, opts)

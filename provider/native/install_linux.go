@@ -45,10 +45,10 @@ func install(ctx context.Context, dir string, log *slog.Logger) (string, error) 
 		program, err = b.Program()
 	}
 	if err == nil {
-		err = write(readable, program, 0o755)
+		err = writeProgram(readable, program, 0o755)
 	}
 	if err == nil {
-		err = write(file, program, 0o111) // its processes cannot be traced
+		err = writeProgram(file, program, 0o111) // its processes cannot be traced
 	}
 	if err != nil {
 		return "", &fumehood.Error{Op: op, Class: fumehood.ErrInfrastructure, Err: err}
@@ -67,8 +67,8 @@ func private(dir string) error {
 // readableGuest is the name of a copy of the guest that every user may read, which gVisor requires.
 const readableGuest = setup.Guest + "-readable"
 
-// write writes a program.
-func write(file string, program []byte, mode fs.FileMode) error {
+// writeProgram writes a program.
+func writeProgram(file string, program []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func TestWrite_forks(t *testing.T) {
 	dir := t.TempDir()
 	for range 100 {
 		file := filepath.Join(dir, "program")
-		if err := write(file, program, 0o711); err != nil {
+		if err := writeProgram(file, program, 0o711); err != nil {
 			t.Fatal(err)
 		}
 		if err := exec.CommandContext(t.Context(), file).Run(); err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// unenforced returns the limits that the kernel does not enforce without control groups. It returns an ErrUnsupported if
+// unenforcedLimits returns the limits that the kernel does not enforce without control groups. It returns an ErrUnsupported if
 // the spec names one of them, unless the options allow that.
-func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
+func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
 	if !delegates() {
 		return nil, nil
 	}
-	limits, groups := spec.Limits.WithDefaults(), delegated()
+	limits, groups := spec.Limits.WithDefaults(), delegatedGroups()
 	var all, named []string
 	for _, l := range []struct {
 		name       string
@@ -50,11 +50,11 @@ func (p *Provider) unenforced(spec fumehood.Spec) ([]string, error) {
 	}
 	if len(all) > 0 {
 		p.unlimited.Do(func() {
-			what := "processors are not limited"
+			message := "processors are not limited"
 			if !p.inUserNamespace() {
-				what = "neither processors nor processes are limited"
+				message = "neither processors nor processes are limited"
 			}
-			p.log.Warn("without control groups, the memory of processes is only measured every "+sparse.String()+", files do not count, and "+what, "limits", strings.Join(all, " "))
+			p.log.Warn("without control groups, the memory of processes is only measured every "+sparse.String()+", files do not count, and "+message, "limits", strings.Join(all, " "))
 		})
 	}
 	return all, nil

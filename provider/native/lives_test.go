@@ -46,9 +46,9 @@ func TestLives(t *testing.T) {
 		spec fumehood.Spec
 	}{
 		"run":     {lifetest.Run, fumehood.Spec{Image: busybox}},
-		"kept":    {lifetest.Kept, fumehood.Spec{Image: busybox}},
+		"kept":    {lifetest.CloseKept, fumehood.Spec{Image: busybox}},
 		"project": {lifetest.Project, fumehood.Spec{Compose: composeFile(t, dependent)}},
-		"failed":  {lifetest.Failed, fumehood.Spec{Compose: composeFile(t, broken)}},
+		"failed":  {lifetest.FailStart, fumehood.Spec{Compose: composeFile(t, broken)}},
 	} {
 		t.Run(life, func(t *testing.T) {
 			t.Parallel()

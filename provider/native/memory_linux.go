@@ -54,7 +54,7 @@ func watchMemory(limit int64, kills *atomic.Int64, roots func() []int) *memoryLi
 			case <-time.After(pause):
 			}
 			pause = sparse
-			if m.check() > m.limit/2 {
+			if m.measure() > m.limit/2 {
 				pause = dense
 			}
 		}
@@ -67,8 +67,8 @@ func (m *memoryLimiter) close() {
 	m.ended.Wait()
 }
 
-// check measures once, and returns the bytes in use.
-func (m *memoryLimiter) check() (sum int64) {
+// measure measures once, and returns the bytes in use.
+func (m *memoryLimiter) measure() (sum int64) {
 	roots := m.roots()
 	all := descendants(roots)
 	for _, pid := range all {

@@ -14,8 +14,8 @@ import (
 // Provider runs sandboxes on Linux on amd64 and arm64. New fails elsewhere.
 type Provider struct{}
 
-// Supported returns an ErrUnsupported.
-func Supported() error { return errElsewhere("make native provider") }
+// CheckSupport returns an ErrUnsupported.
+func CheckSupport() error { return errElsewhere("make native provider") }
 
 // NetworkHelper returns an ErrUnsupported.
 func NetworkHelper() (string, error) { return "", errElsewhere("find network helper") }

@@ -52,7 +52,7 @@ func newProvider(t *testing.T, opts native.Options) *native.Provider {
 // need skips t where sandboxes cannot be made.
 func need(t *testing.T) {
 	t.Helper()
-	if err := native.Supported(); err != nil {
+	if err := native.CheckSupport(); err != nil {
 		tier.Missing(t, tier.CI, err)
 	}
 }

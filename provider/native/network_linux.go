@@ -97,14 +97,14 @@ func newNetwork() (*network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the host's routes: %w", err)
 	}
-	n := &network{program: program, prohibited: prohibited(routes), stderr: ring.NewTail(complaint)}
+	n := &network{program: program, prohibited: prohibitedNets(routes), stderr: ring.NewTail(complaint)}
 	n.reader, n.writer, err = os.Pipe()
 	return n, err
 }
 
-// prohibited returns what a sandbox with a network must not reach. The helper connects from the host's addresses, so
+// prohibitedNets returns what a sandbox with a network must not reach. The helper connects from the host's addresses, so
 // without this a sandbox could reach what only the host can: its own services, and other sandboxes.
-func prohibited(routes []hostnet.Route) []netip.Prefix {
+func prohibitedNets(routes []hostnet.Route) []netip.Prefix {
 	all := append(slices.Clone(hostnet.Pools),
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
 		netip.MustParsePrefix("169.254.0.0/16"), // metadata of clouds
@@ -159,7 +159,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 			return fmt.Errorf("make the network interface: %w", err)
 		}
 	}
-	ready, theirs, err := os.Pipe()
+	ready, helperEnd, err := os.Pipe()
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 			helper, "--configure", "--mtu=" + strconv.Itoa(mtu), "--cidr=" + subnet.String(), "--disable-host-loopback",
 			"--enable-sandbox", "--enable-seccomp", "--ready-fd=4", "--exit-fd=5",
 		},
-		ExtraFiles: []*os.File{namespace, theirs, n.reader},
+		ExtraFiles: []*os.File{namespace, helperEnd, n.reader},
 		// The helper reads what the sandbox sends. If that took it over, it would see no other process.
 		SysProcAttr: &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
@@ -184,7 +184,7 @@ func (n *network) connect(ctx context.Context, init *process, group cgroup) erro
 	}
 	n.cmd.Args = append(n.cmd.Args, interfaceName)
 	err = startIn(group, n.cmd, capabilitySet(), before)
-	_ = theirs.Close()
+	_ = helperEnd.Close()
 	if n.cmd.Process == nil {
 		return fmt.Errorf("start %s: %w", helper, err)
 	}
@@ -280,9 +280,9 @@ func (n *network) await(ctx context.Context, ready *os.File) error {
 	}
 	select {
 	case <-n.ended:
-		return fmt.Errorf("%s: %s%s", helper, n.cmd.ProcessState, said(n.stderr))
+		return fmt.Errorf("%s: %s%s", helper, n.cmd.ProcessState, lastOutput(n.stderr))
 	case <-ctx.Done():
-		return fmt.Errorf("%s has not made the network: %w%s", helper, ctx.Err(), said(n.stderr))
+		return fmt.Errorf("%s has not made the network: %w%s", helper, ctx.Err(), lastOutput(n.stderr))
 	}
 }
 
@@ -294,15 +294,15 @@ func (n *network) pid() int {
 	return n.cmd.Process.Pid
 }
 
-// check returns an error if the helper has ended. A sandbox without a network has none.
-func (n *network) check() error {
+// checkHelper returns an error if the helper has ended. A sandbox without a network has none.
+func (n *network) checkHelper() error {
 	if n == nil || n.ended == nil {
 		return nil
 	}
 	select {
 	case <-n.ended:
 		return &fumehood.Error{
-			Class: fumehood.ErrBroken, Err: fmt.Errorf("the sandbox has lost its network: %s: %s%s", helper, n.cmd.ProcessState, said(n.stderr)),
+			Class: fumehood.ErrBroken, Err: fmt.Errorf("the sandbox has lost its network: %s: %s%s", helper, n.cmd.ProcessState, lastOutput(n.stderr)),
 			Hint: "start a new sandbox",
 		}
 	default:

@@ -14,7 +14,7 @@ func TestProhibited(t *testing.T) {
 	route := func(dst string, local, direct bool, device int) hostnet.Route {
 		return hostnet.Route{Dst: netip.MustParsePrefix(dst), Local: local, Direct: direct, Device: device}
 	}
-	always := prohibited(nil)
+	always := prohibitedNets(nil)
 	for name, c := range map[string]struct {
 		routes []hostnet.Route
 		want   []string
@@ -39,7 +39,7 @@ func TestProhibited(t *testing.T) {
 				want = append(want, netip.MustParsePrefix(text))
 			}
 			slices.SortFunc(want, netip.Prefix.Compare)
-			if got := prohibited(c.routes); !slices.Equal(got, want) {
+			if got := prohibitedNets(c.routes); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})

@@ -84,8 +84,8 @@ func TestProvider_Start_noGroups(t *testing.T) {
 			spec.Image = busybox
 			_, err := p.Start(t.Context(), spec)
 			conformance.WantError(t, err, fumehood.ErrUnsupported)
-			ours, ok := errors.AsType[*fumehood.Error](err)
-			if !ok || ours.Hint == "" || !strings.Contains(err.Error(), "without control groups") || !strings.Contains(err.Error(), name) {
+			typed, ok := errors.AsType[*fumehood.Error](err)
+			if !ok || typed.Hint == "" || !strings.Contains(err.Error(), "without control groups") || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: got %v", name, err)
 			}
 		}

@@ -51,14 +51,14 @@ func (p driver) Find(_ context.Context, name string, _ bool) ([]box.Found, error
 	var all []box.Found
 	for _, f := range folders {
 		if f.Kept {
-			all = append(all, p.found(f))
+			all = append(all, p.describeKept(f))
 		}
 	}
 	return all, nil
 }
 
-// found describes the kept sandbox with a folder.
-func (p driver) found(f owner.Folder) box.Found {
+// describeKept describes the kept sandbox with a folder.
+func (p driver) describeKept(f owner.Folder) box.Found {
 	st, err := readState(f.Path)
 	found := box.Found{KeptSandbox: provider.KeptSandbox{Info: st.Info, Created: st.Created, Expires: f.Expires, States: map[string]string{}}}
 	if err != nil {

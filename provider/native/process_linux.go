@@ -57,18 +57,18 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "guest")
-	defer theirs.Close()
+	guestEnd := os.NewFile(uintptr(pair[1]), "guest")
+	defer guestEnd.Close()
 	if err := unix.SetNonblock(pair[0], true); err != nil { // so that Close unblocks a Read
 		return nil, errors.Join(err, unix.Close(pair[0]))
 	}
-	ours, err := wire.NewSocket(pair[0])
+	hostEnd, err := wire.NewSocket(pair[0])
 	if err != nil {
 		return nil, err
 	}
 	complaints, stderr, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(err, ours.Close())
+		return nil, errors.Join(err, hostEnd.Close())
 	}
 	defer stderr.Close()
 	attributes.Setsid = true // so that it does not receive the terminal's signals
@@ -76,15 +76,15 @@ func launch(program string, group cgroup, rights uint64, attributes *syscall.Sys
 	attributes.PidFD = &pidfd
 	cmd := &exec.Cmd{
 		Path: program, Args: []string{setup.GuestDir + "/" + setup.Guest, mode}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
-		Stdin: theirs, Stdout: theirs, Stderr: stderr, ExtraFiles: more, SysProcAttr: attributes,
+		Stdin: guestEnd, Stdout: guestEnd, Stderr: stderr, ExtraFiles: more, SysProcAttr: attributes,
 	}
 	if err := startIn(group, cmd, rights, before); err != nil {
 		if cmd.Process != nil { // it started, but its thread could not leave the control group
 			err = errors.Join(err, cmd.Process.Kill(), cmd.Wait(), unix.Close(pidfd))
 		}
-		return nil, errors.Join(err, complaints.Close(), ours.Close())
+		return nil, errors.Join(err, complaints.Close(), hostEnd.Close())
 	}
-	p := &process{Socket: ours, pid: cmd.Process.Pid, child: cmd.Process.Pid, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
+	p := &process{Socket: hostEnd, pid: cmd.Process.Pid, child: cmd.Process.Pid, stderr: ring.NewTail(complaint), ended: make(chan struct{})}
 	_ = cmd.Process.Release() // it would hold another descriptor of the process, for each sandbox
 	p.pidfd = newPidfd(pidfd)
 	go p.await(complaints, attributes.Cloneflags != 0) // the first process is signalled until it is known to have ended
@@ -174,7 +174,7 @@ func launchShared(ctx context.Context, program string, group cgroup, rights uint
 	}
 	if err = errors.Join(err, starter.SetDeadline(time.Time{})); err != nil {
 		if starter.endsWithin(time.Second) { // by itself, with a reason
-			err = fmt.Errorf("%w%s", err, said(starter.stderr))
+			err = fmt.Errorf("%w%s", err, lastOutput(starter.stderr))
 		}
 		if fd >= 0 {
 			_ = unix.Close(fd) // nothing was written
@@ -222,7 +222,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	if err == nil {
 		err = p.sendFiles(p.volumes...)
 	}
-	ours, failed := errors.AsType[*fumehood.Error](err)
+	typed, failed := errors.AsType[*fumehood.Error](err)
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) { // a guest that fails may have answered already
 		err = setup.Receive(p, &reply)
 	}
@@ -233,13 +233,13 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case failed:
-		return ours
+		return typed
 	case err != nil && p.endsWithin(time.Second): // by itself, with a reason
-		return fmt.Errorf("the guest ended: %s%s", p.how(), said(p.stderr))
+		return fmt.Errorf("the guest ended: %s%s", p.how(), lastOutput(p.stderr))
 	case err != nil:
 		p.signal()
 		<-p.ended
-		return fmt.Errorf("answer of the guest: %w%s", err, said(p.stderr))
+		return fmt.Errorf("answer of the guest: %w%s", err, lastOutput(p.stderr))
 	}
 	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
 }
@@ -294,8 +294,8 @@ var hints = map[setup.Fault]string{
 	setup.FaultIDs:   "add subordinate ids (`fumehood doctor`), run as root, or run the commands as root in the sandbox",
 }
 
-// said returns what a guest wrote to standard error, for an error.
-func said(tail *ring.Tail) string {
+// lastOutput returns what a guest wrote to standard error, for an error.
+func lastOutput(tail *ring.Tail) string {
 	kept, _ := tail.Bytes()
 	text := strings.TrimSpace(fumehood.Output{Bytes: kept}.Text())
 	if text == "" {
@@ -360,7 +360,7 @@ func (p *process) fate() (killed bool, how string) {
 		return true, ""
 	}
 	killed = p.status.Signaled() && p.status.Signal() == unix.SIGKILL || p.status.ExitStatus() == 128+int(unix.SIGKILL) // the latter of launchShared, and of a runtime
-	return killed, fmt.Sprintf(": its first process: %s%s", p.how(), said(p.stderr))
+	return killed, fmt.Sprintf(": its first process: %s%s", p.how(), lastOutput(p.stderr))
 }
 
 // endWithin bounds the wait for the end of a killed process.
@@ -405,8 +405,8 @@ func (j joined) Wait(ctx context.Context) (provider.Exit, error) {
 	}
 }
 
-// Ended waits at most within for the guest's exit code, -1 if it still runs.
-func (j joined) Ended(ctx context.Context, within time.Duration) (int, error) {
+// AwaitEnd waits at most within for the guest's exit code, -1 if it still runs.
+func (j joined) AwaitEnd(ctx context.Context, within time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	exit, err := j.Wait(ctx)

@@ -258,8 +258,8 @@ func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
 		return err
 	}
 	e := fumehood.Error{Class: fumehood.ClassOf(err), Err: err}
-	if ours, ok := errors.AsType[*fumehood.Error](err); ok {
-		e = *ours
+	if typed, ok := errors.AsType[*fumehood.Error](err); ok {
+		e = *typed
 	}
 	if notStarted {
 		e.Class = fumehood.ErrConfig

@@ -54,12 +54,12 @@ type Provider struct {
 
 var _ fumehood.Provider = (*Provider)(nil)
 
-// Supported returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
-func Supported() error {
+// CheckSupport returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
+func CheckSupport() error {
 	if err := checkKernel(); err != nil || os.Geteuid() == 0 {
 		return err
 	}
-	return usernsSupported()
+	return checkUserns()
 }
 
 // oldest is the oldest kernel that can make sandboxes: since 5.12 there is mount_setattr(2).
@@ -81,11 +81,11 @@ func checkKernel() error {
 	return nil
 }
 
-// New returns a provider. Its error is an ErrUnsupported as of Supported, or an ErrConfig if no directory for the state
+// New returns a provider. Its error is an ErrUnsupported as of CheckSupport, or an ErrConfig if no directory for the state
 // can be determined.
 func New(ctx context.Context, opts Options) (*Provider, error) {
 	const op = "make native provider"
-	if err := Supported(); err != nil {
+	if err := CheckSupport(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -127,7 +127,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		return nil, err
 	}
 	if opts.UserNamespace {
-		if err := usernsSupported(); err != nil {
+		if err := checkUserns(); err != nil {
 			return nil, err
 		}
 	}
@@ -177,7 +177,7 @@ func (p driver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) 
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if err := p.supported(spec); err != nil {
+	if err := p.checkSpec(spec); err != nil {
 		return nil, err
 	}
 	if err := seccomp.Check(spec.Seccomp, p.opts.Seccomp); err != nil {
@@ -202,18 +202,18 @@ func (p driver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) 
 	return sb, nil
 }
 
-// supported returns an error if spec has a field that this provider does not support.
-func (p *Provider) supported(spec fumehood.Spec) error {
-	var what, hint string
+// checkSpec returns an error if spec has a field that this provider does not support.
+func (p *Provider) checkSpec(spec fumehood.Spec) error {
+	var feature, hint string
 	switch {
 	case !spec.Network.IsNone() && spec.Network.Mode != fumehood.NetworkBridge:
-		what, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
+		feature, hint = fmt.Sprintf("use the network %q", spec.Network.Mode), "use none or bridge, or the docker provider"
 	case spec.Keep && len(spec.Ports) > 0:
-		what, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
+		feature, hint = "publish ports of a kept sandbox", "use `fumehood forward`, or the docker provider"
 	case spec.Limits.Disk == fumehood.NoLimit:
-		what, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
+		feature, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
 	case rootless() && onDisk(spec.Limits.WithDefaults()):
-		what = "give a sandbox a disk that is not in memory without root"
+		feature = "give a sandbox a disk that is not in memory without root"
 		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or run as root"
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
@@ -222,7 +222,7 @@ func (p *Provider) supported(spec fumehood.Spec) error {
 		return nil
 	}
 	return &fumehood.Error{
-		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the native provider cannot " + what), Hint: hint,
+		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the native provider cannot " + feature), Hint: hint,
 	}
 }
 
@@ -245,7 +245,7 @@ func (sb *sandbox) Prepare(ctx context.Context) error {
 		return sb.dropImages(err)
 	}
 	for _, plan := range sb.plans {
-		if sb.About.Unenforced, err = p.unenforced(plan.spec); err != nil {
+		if sb.About.Unenforced, err = p.unenforcedLimits(plan.spec); err != nil {
 			return sb.dropImages(err)
 		}
 		provider.LogLoosened(p.loggerOf(plan.spec), plan.spec)
@@ -271,7 +271,7 @@ func (sb *sandbox) planServices(ctx context.Context, spec fumehood.Spec) ([]serv
 	for i := range plans {
 		plan := &plans[i]
 		if err == nil {
-			err = sb.p.supported(plan.spec)
+			err = sb.p.checkSpec(plan.spec)
 		}
 		if err == nil {
 			plan.mounts, err = sb.p.checkMounts(plan.spec)

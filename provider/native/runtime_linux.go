@@ -49,25 +49,25 @@ func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
 			name = spec.Runtime
 		}
 	}
-	what := ""
+	feature := ""
 	switch {
 	case name == "":
 		return nil, nil
 	case spec.Compose != nil:
-		what = withProject
+		feature = withProject
 	case os.Geteuid() != 0:
-		what = "without root"
+		feature = "without root"
 	case delegates():
-		what = "without control groups"
+		feature = "without control groups"
 	case p.opts.UserNamespace:
-		what = "in a user namespace"
+		feature = "in a user namespace"
 	case spec.Keep:
-		what = "for a kept sandbox"
+		feature = "for a kept sandbox"
 	case !spec.Network.IsNone():
-		what = "with a network"
+		feature = "with a network"
 	}
-	if what != "" {
-		return nil, notByRuntime(name, what)
+	if feature != "" {
+		return nil, notByRuntime(name, feature)
 	}
 	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
 		return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("runtime %s: a relative path", name), Hint: "name a program, or its absolute path"}

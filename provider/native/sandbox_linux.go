@@ -52,7 +52,7 @@ func (sb *sandbox) Check(ctx context.Context) error {
 			return err
 		}
 	}
-	return sb.network.check()
+	return sb.network.checkHelper()
 }
 
 // lockWithin bounds the wait for another process, which normally takes some milliseconds but may be suspended.

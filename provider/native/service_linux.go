@@ -154,7 +154,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 
 // Start runs a command through the guest of its user.
 func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
-	if err := s.sb.network.check(); err != nil {
+	if err := s.sb.network.checkHelper(); err != nil {
 		return nil, err
 	}
 	provider.SetTerm(&cmd, s.term)
@@ -429,7 +429,7 @@ func (s *service) processes() []int {
 			all = append(all, p.pid)
 		}
 	}
-	if n := s.network(); n.check() == nil && n.pid() != 0 {
+	if n := s.network(); n.checkHelper() == nil && n.pid() != 0 {
 		all = append(all, n.pid())
 	}
 	return all

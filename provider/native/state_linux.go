@@ -82,11 +82,11 @@ func parseState(file string) (st state, err error) {
 	if err != nil {
 		return st, err
 	}
-	return st, st.check(filepath.Base(filepath.Dir(file)))
+	return st, st.checkState(filepath.Base(filepath.Dir(file)))
 }
 
-// check rejects a state that was not written by writeState.
-func (st state) check(name string) error {
+// checkState rejects a state that was not written by writeState.
+func (st state) checkState(name string) error {
 	switch {
 	case st.Info.Name != name:
 		return fmt.Errorf("it describes %q", st.Info.Name)

@@ -157,7 +157,7 @@ func (s *subordinate) own(ctx context.Context, t setup.Tree, files []imagestore.
 	}
 	_ = in.Close() // send has written everything
 	if err = cmp.Or(err, cmd.Wait()); err != nil {
-		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("change owners of files: %w%s", err, said(tail))}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("change owners of files: %w%s", err, lastOutput(tail))}
 	}
 	return nil
 }

@@ -70,8 +70,8 @@ func subordinateStart(t *testing.T) {
 	if err != nil {
 		t.Error(err, removed)
 	}
-	for _, of := range []string{"layers", "tmp"} {
-		left, err := filepath.Glob(cache + "/images-of-400000-500000/" + of + "/*")
+	for _, dir := range []string{"layers", "tmp"} {
+		left, err := filepath.Glob(cache + "/images-of-400000-500000/" + dir + "/*")
 		if err != nil || len(left) > 0 {
 			t.Errorf("left behind: %v, %v", left, err)
 		}

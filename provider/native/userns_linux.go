@@ -101,8 +101,8 @@ func (p *process) pass(r setup.Root) error {
 	return err
 }
 
-// usernsSupported returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying it.
-func usernsSupported() error {
+// checkUserns returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying it.
+func checkUserns() error {
 	const op = "make native provider"
 	for file, off := range map[string]string{
 		"/proc/sys/user/max_user_namespaces": "0", "/proc/sys/kernel/unprivileged_userns_clone": "0",

@@ -114,8 +114,8 @@ func inFolder(dir string) (Found, error) {
 			dockerfiles = append(dockerfiles, e.Name())
 		}
 	}
-	first := func(of []string) []string {
-		for _, name := range of {
+	first := func(paths []string) []string {
+		for _, name := range paths {
 			if slices.Contains(names, name) {
 				return []string{filepath.Join(dir, name)}
 			}

@@ -26,7 +26,7 @@ func Load(path string) (*Environment, error) {
 }
 
 func readInTime(path string) ([]byte, error) {
-	text, err := hostpath.InTime(path, func() ([]byte, error) { return read(path) })
+	text, err := hostpath.InTime(path, func() ([]byte, error) { return readSpec(path) })
 	if err != nil {
 		var detail *fs.PathError
 		if errors.As(err, &detail) {
@@ -37,8 +37,8 @@ func readInTime(path string) ([]byte, error) {
 	return text, nil
 }
 
-// read reads a file. Of a file that is too large, it reads one byte more than Parse accepts.
-func read(path string) ([]byte, error) {
+// readSpec reads a file. Of a file that is too large, it reads one byte more than Parse accepts.
+func readSpec(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func parse(name string, text []byte) (e *Environment, lines map[string]int, err 
 	d := &strict.Decoder{File: name, Forms: forms, Types: types}
 	e = &Environment{File: name}
 	if d.Document(text, maxSpec, "an environment spec", e) {
-		check(d, e)
+		checkEnvironment(d, e)
 	}
 	if err := d.Err(); err != nil {
 		return nil, nil, err
@@ -68,8 +68,8 @@ func parse(name string, text []byte) (e *Environment, lines map[string]int, err 
 	return e, d.Lines, nil
 }
 
-// check records problems that concern more than one value of a spec.
-func check(d *strict.Decoder, e *Environment) {
+// checkEnvironment records problems that concern more than one value of a spec.
+func checkEnvironment(d *strict.Decoder, e *Environment) {
 	docker, local := d.Lines["docker"], d.Lines["local"]
 	switch e.Type {
 	case TypeDocker:

@@ -50,10 +50,10 @@ func environmentSchema(t *testing.T) schema {
 	s["$id"] = schemaID
 	s["title"] = "Fumehood environment"
 	// The rules of func check.
-	has := func(key string, of ...schema) schema {
+	has := func(key string, options ...schema) schema {
 		value := schema{"not": schema{"type": "null"}}
-		if len(of) > 0 {
-			value = of[0]
+		if len(options) > 0 {
+			value = options[0]
 		}
 		return schema{"type": "object", "required": []string{key}, "properties": schema{key: value}}
 	}

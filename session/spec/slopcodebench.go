@@ -30,7 +30,7 @@ func CompareSlopCodeBench(path string) (*Environment, []Difference, error) {
 	var found []Difference
 	for _, d := range differences {
 		if d.in(compared{e, lines}) {
-			found = append(found, Difference{d.key, lines[d.key], d.theirs, d.ours})
+			found = append(found, Difference{d.key, lines[d.key], d.docker, d.fumehood})
 		}
 	}
 	return e, found, nil
@@ -53,8 +53,8 @@ func (c compared) hasMount(is func(m fumehood.Mount, path string) bool) bool {
 
 // differences are the rows of the table in docs/spec.md.
 var differences = []struct {
-	key, theirs, ours string
-	in                func(compared) bool
+	key, docker, fumehood string
+	in                    func(compared) bool
 }{
 	{"type", "`local` runs", "`local` needs `--provider local`", func(c compared) bool { return c.Type == TypeLocal }},
 	{"docker.image", "the base of an image with Node, Rust and a user 1000", "runs as it is", func(c compared) bool {

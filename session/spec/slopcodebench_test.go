@@ -17,7 +17,7 @@ func TestCompareSlopCodeBench_docs(t *testing.T) {
 	}
 	want := "| key | SlopCodeBench | Fumehood |\n|---|---|---|\n"
 	for _, d := range differences {
-		want += "| `" + d.key + "` | " + d.theirs + " | " + d.ours + " |\n"
+		want += "| `" + d.key + "` | " + d.docker + " | " + d.fumehood + " |\n"
 	}
 	if !strings.HasSuffix(string(page), "\n"+want) {
 		t.Errorf("docs/spec.md does not end with this table:\n%s", want)

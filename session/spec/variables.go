@@ -20,7 +20,7 @@ func (v Variables) Merge(host []string, spawn, call map[string]string) (env map[
 	own := maps.Clone(env)
 	for _, pair := range host {
 		name, value, ok := strings.Cut(pair, "=")
-		if _, said := own[name]; said || !ok || name == "" { // Windows has names that begin with =
+		if _, set := own[name]; set || !ok || name == "" { // Windows has names that begin with =
 			continue
 		}
 		env[name] = value

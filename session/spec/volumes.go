@@ -78,8 +78,8 @@ func (l VolumeLayers) Merge() ([]Volume, error) {
 	if *d.MountWorkspace {
 		all = append(all, Volume{fumehood.Mount{Host: l.Workspace, Container: d.Workdir, Writable: true}, OriginWorkspace})
 	}
-	fromSpec, err1 := l.asked(d.ExtraMounts, OriginSpec, d.Workdir)
-	fromSpawn, err2 := l.asked(l.Spawn, OriginSpawn, d.Workdir)
+	fromSpec, err1 := l.requestedVolumes(d.ExtraMounts, OriginSpec, d.Workdir)
+	fromSpawn, err2 := l.requestedVolumes(l.Spawn, OriginSpawn, d.Workdir)
 	assets, err3 := MergeAssets(l.Assets)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
@@ -102,18 +102,18 @@ func (l VolumeLayers) Merge() ([]Volume, error) {
 	return merged, nil
 }
 
-// asked returns the volumes for requested mounts, each checked.
-func (l VolumeLayers) asked(mounts Mounts, origin Origin, workdir string) ([]Volume, error) {
+// requestedVolumes returns the volumes for requested mounts, each checked.
+func (l VolumeLayers) requestedVolumes(mounts Mounts, origin Origin, workdir string) ([]Volume, error) {
 	var volumes []Volume
 	var errs []error
 	for _, m := range mounts {
-		said := m.Container
-		m.Container = path.Clean(said)
+		target := m.Container
+		m.Container = path.Clean(target)
 		switch {
-		case m.Host == "" || !path.IsAbs(said) || m.Container == "/":
-			errs = append(errs, mountError(origin, "%s: the mount %q to %q needs a path of the host and an absolute path in the container that is not its root", origin, m.Host, said))
+		case m.Host == "" || !path.IsAbs(target) || m.Container == "/":
+			errs = append(errs, mountError(origin, "%s: the mount %q to %q needs a path of the host and an absolute path in the container that is not its root", origin, m.Host, target))
 		case strings.HasPrefix(m.Container, strings.TrimSuffix(workdir, "/")+"/"):
-			errs = append(errs, mountError(origin, "%s: the mount %q to %q lies below the working directory %s; mount it elsewhere, or put the files in the workspace", origin, m.Host, said, workdir))
+			errs = append(errs, mountError(origin, "%s: the mount %q to %q lies below the working directory %s; mount it elsewhere, or put the files in the workspace", origin, m.Host, target, workdir))
 		}
 		if !filepath.IsAbs(m.Host) {
 			m.Host = filepath.Join(l.Workspace, m.Host)

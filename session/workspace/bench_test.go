@@ -59,30 +59,30 @@ func BenchmarkAgainstTar(b *testing.B) {
 	}
 	benchTree(b, folder)
 	for _, c := range []struct {
-		ours Compression
-		tars string
+		compression Compression
+		tars        string
 	}{{None, "--no-auto-compress"}, {Gzip, "--use-compress-program=gzip -6"}, {Zstd, "--use-compress-program=zstd -3"}} {
-		ours, tars := filepath.Join(dir, "ours."+string(c.ours)), filepath.Join(dir, "tars."+string(c.ours))
+		own, tars := filepath.Join(dir, "ours."+string(c.compression)), filepath.Join(dir, "tars."+string(c.compression))
 		unpack := c.tars
-		if c.ours != None {
-			unpack = map[Compression]string{Gzip: "--gzip", Zstd: "--zstd"}[c.ours]
+		if c.compression != None {
+			unpack = map[Compression]string{Gzip: "--gzip", Zstd: "--zstd"}[c.compression]
 		}
-		b.Run("create/"+string(c.ours), func(b *testing.B) {
-			against(b, again, []string{program, "snapshot", "create", folder, "-o", ours, "--compression", string(c.ours)},
+		b.Run("create/"+string(c.compression), func(b *testing.B) {
+			against(b, again, []string{program, "snapshot", "create", folder, "-o", own, "--compression", string(c.compression)},
 				[]string{"tar", c.tars, "-C", folder, "-cf", tars, "."})
 		})
-		b.Run("restore/"+string(c.ours), func(b *testing.B) {
-			against(b, again, []string{program, "snapshot", "restore", ours, again}, []string{"tar", unpack, "-C", again, "-xf", tars})
+		b.Run("restore/"+string(c.compression), func(b *testing.B) {
+			against(b, again, []string{program, "snapshot", "restore", own, again}, []string{"tar", unpack, "-C", again, "-xf", tars})
 		})
 	}
 }
 
 // against runs both commands b.N times, each time with an empty folder.
-func against(b *testing.B, empty string, ours, tars []string) {
+func against(b *testing.B, empty string, own, tars []string) {
 	var times [2][]time.Duration
 	var memory int64
 	for range b.N {
-		for i, args := range [][]string{ours, tars} {
+		for i, args := range [][]string{own, tars} {
 			if err := os.RemoveAll(empty); err != nil {
 				b.Fatal(err)
 			}

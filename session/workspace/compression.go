@@ -92,7 +92,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 			}
 		case None: // it begins with nothing of its own
 		}
-		return decoder{out, func() {}}, asked(err)
+		return decoder{out, func() {}}, memoryError(err)
 	}
 	return io.NopCloser(in), nil
 }
@@ -105,7 +105,7 @@ type decoder struct {
 
 func (d decoder) Read(p []byte) (int, error) {
 	n, err := d.r.Read(p)
-	return n, asked(err)
+	return n, memoryError(err)
 }
 
 func (d decoder) Close() error {
@@ -113,8 +113,8 @@ func (d decoder) Close() error {
 	return nil
 }
 
-// asked sets the class of the error of a stream that requires too much memory.
-func asked(err error) error {
+// memoryError sets the class of the error of a stream that requires too much memory.
+func memoryError(err error) error {
 	limit := 0
 	switch {
 	case errors.Is(err, unxz.ErrMemlimit):

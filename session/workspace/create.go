@@ -87,7 +87,7 @@ func create(ctx context.Context, w io.Writer, dir string, opts CreateOptions) (*
 	q := newQueue(ctx, blocks, limits.Stored)
 	p := &packer{ctx: ctx, globs: g, take: opts.Take, queue: q, tally: tally{limits: limits}}
 	go func() {
-		defer q.end()
+		defer q.finish()
 		if err := p.dir(root, "", nil, g.keep == nil); err != nil {
 			q.fail(err)
 		} else if p.failed != nil {
@@ -138,14 +138,14 @@ func (p *packer) dir(r *os.Root, at string, above []Entry, kept bool) error {
 	}
 	for _, d := range names {
 		if p.ctx.Err() != nil {
-			return canceled(p.ctx)
+			return canceledError(p.ctx)
 		}
 		name := at + filepath.ToSlash(d.Name())
 		if p.globs.ignored(name) {
 			continue
 		}
 		keep := kept || p.globs.kept(name)
-		take, below := p.asked(name, keep)
+		take, below := p.selects(name, keep)
 		if d.IsDir() {
 			if !below {
 				continue
@@ -172,8 +172,8 @@ func (p *packer) dir(r *os.Root, at string, above []Entry, kept bool) error {
 	return nil
 }
 
-// asked reports whether to include a path, and whether to look below it.
-func (p *packer) asked(name string, keep bool) (take, below bool) {
+// selects reports whether to include a path, and whether to look below it.
+func (p *packer) selects(name string, keep bool) (take, below bool) {
 	if p.take == nil || !keep {
 		return keep, true
 	}
@@ -294,7 +294,7 @@ func (p *packer) file(r *os.Root, base, name string) error {
 	return p.put(&item{entry: e, file: f, info: info})
 }
 
-func changed(name string) error {
+func changedError(name string) error {
 	return &fumehood.Error{
 		Op: "read", Path: name, Class: fumehood.ErrInfrastructure, Err: errors.New("it changed while it was read"),
 		Hint: "try again when nothing writes to the folder",

@@ -217,7 +217,7 @@ func (s Source) texts(ctx context.Context, wanted map[string]*text) error {
 			return err
 		}
 		if sum := sha256.Sum256(t.data); hex.EncodeToString(sum[:]) != t.sum {
-			return changed(e.Path)
+			return changedError(e.Path)
 		}
 		found++
 		return nil

@@ -34,7 +34,7 @@ func WriteInputs(ctx context.Context, dir string, inputs []Input) error {
 	defer root.Close()
 	for _, in := range inputs {
 		if ctx.Err() != nil {
-			return canceled(ctx)
+			return canceledError(ctx)
 		}
 		if err := in.write(root); err != nil {
 			return failure("write input", in.Path, fumehood.ErrInfrastructure, cause(err))

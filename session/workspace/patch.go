@@ -71,7 +71,7 @@ func writeChange(w *bufio.Writer, c Change) {
 	case c.Omitted != "" && e.Type == File:
 		fmt.Fprintf(w, "# %s and %s differ (%s)\n", a, b, c.Omitted)
 	case hunks != "":
-		fmt.Fprintf(w, "--- %s\n+++ %s\n%s", ended(a), ended(b), hunks)
+		fmt.Fprintf(w, "--- %s\n+++ %s\n%s", markEnd(a), markEnd(b), hunks)
 	}
 }
 
@@ -104,8 +104,8 @@ func linkHunk(c Change) string {
 	return b.String()
 }
 
-// ended marks the end of a name that contains a blank, as git does.
-func ended(name string) string {
+// markEnd marks the end of a name that contains a blank, as git does.
+func markEnd(name string) string {
 	if strings.Contains(name, " ") && !strings.HasPrefix(name, `"`) {
 		return name + "\t"
 	}

@@ -82,8 +82,8 @@ func (q *queue) put(i *item) error {
 // fail makes write return an error after it has written all items queued before.
 func (q *queue) fail(err error) { q.err = err }
 
-// end ends the queue. Put must not be called afterwards.
-func (q *queue) end() { close(q.ordered) }
+// finish ends the queue. Put must not be called afterwards.
+func (q *queue) finish() { close(q.ordered) }
 
 // write writes all items until end is called, and returns their index.
 func (q *queue) write() (*Manifest, error) {
@@ -187,7 +187,7 @@ func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent
 	for _, part := range append(parts, extent{e.Size, 0}) {
 		for at < part.at {
 			if ctx.Err() != nil {
-				return canceled(ctx)
+				return canceledError(ctx)
 			}
 			n := min(part.at-at, int64(len(noBytes)))
 			_, _ = sum.Write(noBytes[:n]) // never fails
@@ -195,13 +195,13 @@ func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent
 		}
 		for at < part.at+part.size {
 			if ctx.Err() != nil {
-				return canceled(ctx)
+				return canceledError(ctx)
 			}
 			piece := buf[:min(part.at+part.size-at, int64(len(buf)))]
 			switch n, err := i.file.ReadAt(piece, at); {
 			case n == len(piece):
 			case errors.Is(err, io.EOF):
-				return changed(e.Path)
+				return changedError(e.Path)
 			default:
 				return failure("read", e.Path, fumehood.ErrInfrastructure, cause(err))
 			}
@@ -217,7 +217,7 @@ func (i *item) copy(ctx context.Context, w io.Writer, buf []byte, parts []extent
 		return failure("read", e.Path, fumehood.ErrInfrastructure, cause(err))
 	}
 	if after.Size() != i.info.Size() || !after.ModTime().Equal(i.info.ModTime()) {
-		return changed(e.Path)
+		return changedError(e.Path)
 	}
 	e.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	return nil

@@ -85,7 +85,7 @@ func scan(ctx context.Context, r io.Reader, limits Limits, visit visitor) error 
 	if _, err := io.Copy(io.Discard, stream); err != nil { // a compressed stream has its checksum at the end
 		return source.blame(err)
 	}
-	for _, p := range c.implied() {
+	for _, p := range c.impliedDirs() {
 		if err := visit(Entry{Path: p, Type: Dir, Mode: 0o755}, nil); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ type watched struct {
 
 func (w *watched) Read(p []byte) (int, error) {
 	if w.ctx.Err() != nil {
-		w.err = canceled(w.ctx)
+		w.err = canceledError(w.ctx)
 		return 0, w.err
 	}
 	n, err := w.r.Read(p)
@@ -200,7 +200,7 @@ func (c *checker) place(e Entry) error {
 	return nil
 }
 
-func (c *checker) implied() []string {
+func (c *checker) impliedDirs() []string {
 	var all []string
 	for p, t := range c.seen {
 		if t == impliedDir {

@@ -29,7 +29,7 @@ type extent struct{ at, size int64 }
 // none.
 func extents(f *os.File, info fs.FileInfo) []extent {
 	all := []extent{{0, info.Size()}}
-	if info.Size() <= bufferSize || stored(info) > info.Size()-minHoles {
+	if info.Size() <= bufferSize || storedSize(info) > info.Size()-minHoles {
 		return all
 	}
 	parts, err := seekData(f, info.Size())

@@ -14,8 +14,8 @@ const (
 	seekHole = 4 // SEEK_HOLE
 )
 
-// stored returns the number of bytes that a file uses on disk, as far as that is known.
-func stored(info fs.FileInfo) int64 {
+// storedSize returns the number of bytes that a file uses on disk, as far as that is known.
+func storedSize(info fs.FileInfo) int64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Blocks * 512
 	}

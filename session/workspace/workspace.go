@@ -49,9 +49,9 @@ func classOf(err, otherwise error) error {
 	return otherwise
 }
 
-// canceled returns the error of an operation that the end of ctx has stopped.
-func canceled(ctx context.Context) error {
-	return &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+// canceledError returns the error of an operation that the end of ctx has stopped.
+func canceledError(ctx context.Context) error {
+	return &fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 }
 
 // wrong returns an ErrConfig about the caller's input. A retry does not help. The error has no operation yet.

@@ -64,12 +64,12 @@ func Cases(t *testing.T, root string) map[string]Case {
 		if err := yaml.Unmarshal(content, &doc); err != nil {
 			t.Fatal(err)
 		}
-		said, err := yaml.Marshal(&doc.Test)
+		output, err := yaml.Marshal(&doc.Test)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := Case{file: file}
-		dec := yaml.NewDecoder(bytes.NewReader(said))
+		dec := yaml.NewDecoder(bytes.NewReader(output))
 		dec.KnownFields(true)
 		if err := dec.Decode(&c); err != nil || c.Does == "" {
 			t.Fatalf("%s: x-test: %v", file, err)

@@ -74,14 +74,14 @@ func StartRootlessDaemon(t testing.TB, images ...string) *Daemon {
 // the test skips, or fails with FUMEHOOD_TIER=all.
 func StartNewDaemon(t testing.TB, images ...string) *Daemon {
 	t.Helper()
-	programs, err := built("engine28")
+	programs, err := programPath("engine28")
 	if err != nil {
 		tier.Missing(t, tier.All, fmt.Errorf("no newer Engine found; scripts/ensure-engine28 gets one on Debian: %w", err))
 	}
 	return startDaemon(t, kind{programs: programs}, images)
 }
 
-func startDaemon(t testing.TB, of kind, images []string) *Daemon {
+func startDaemon(t testing.TB, k kind, images []string) *Daemon {
 	t.Helper()
 	tier.NeedDocker(t)
 	if err := canStart(); err != nil {
@@ -91,7 +91,7 @@ func startDaemon(t testing.TB, of kind, images []string) *Daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Daemon{t: t, dir: dir, kind: of, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
+	d := &Daemon{t: t, dir: dir, kind: k, socket: filepath.Join(dir, "s"), Host: "unix://" + filepath.Join(dir, "s")}
 	if d.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func StartRunscDaemon(t testing.TB, flags []string, images ...string) *Daemon {
 
 // findRunsc returns the path of runsc in the module's folder bin, or on the PATH.
 func findRunsc() (string, error) {
-	if path, err := built("runsc"); err == nil {
+	if path, err := programPath("runsc"); err == nil {
 		return path, nil
 	}
 	path, err := exec.LookPath("runsc")
@@ -161,8 +161,8 @@ func findRunsc() (string, error) {
 	return path, nil
 }
 
-// built returns the path of a program that a script has put into the module's folder bin.
-func built(name string) (string, error) {
+// programPath returns the path of a program that a script has put into the module's folder bin.
+func programPath(name string) (string, error) {
 	dir, err := os.Getwd()
 	for err == nil && dir != "/" {
 		if _, serr := os.Stat(filepath.Join(dir, "go.mod")); serr == nil {

@@ -129,8 +129,8 @@ func (p *Proxy) Sever() {
 	p.taken = nil
 }
 
-// Made returns how often each fault was applied to each call, for logs.
-func (p *Proxy) Made() map[string]int {
+// Counts returns how often each fault was applied to each call, for logs.
+func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	made := map[string]int{}

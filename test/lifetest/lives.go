@@ -12,7 +12,7 @@ import (
 // Run runs commands in a sandbox and closes it.
 func Run(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	t.Helper()
-	sb := start(t, p, r, spec)
+	sb := startSandbox(t, p, r, spec)
 	r.Step("use")
 	if err := sb.WriteFile(t.Context(), "file", []byte("content\n"), fumehood.WriteOptions{}); err != nil {
 		t.Error(err)
@@ -31,7 +31,7 @@ func Run(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 // Project runs commands in two services of a project: the default one and db.
 func Project(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	t.Helper()
-	sb := start(t, p, r, spec)
+	sb := startSandbox(t, p, r, spec)
 	r.Step("use")
 	exec(t, sb)
 	db, err := sb.Lookup("db")
@@ -43,8 +43,8 @@ func Project(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	closeAll(t, p, sb)
 }
 
-// Failed fails to start a sandbox.
-func Failed(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
+// FailStart fails to start a sandbox.
+func FailStart(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	t.Helper()
 	r.Step("start")
 	spec.Journal = r.Journal()
@@ -55,12 +55,12 @@ func Failed(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	closeAll(t, p)
 }
 
-// Kept keeps a sandbox. If the provider is a provider.Opener, it opens, renews and stops the sandbox too. Finally it
+// CloseKept keeps a sandbox. If the provider is a provider.Opener, it opens, renews and stops the sandbox too. Finally it
 // removes it.
-func Kept(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
+func CloseKept(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	t.Helper()
 	spec.Keep, spec.TTL = true, time.Hour
-	sb := start(t, p, r, spec)
+	sb := startSandbox(t, p, r, spec)
 	r.Step("use")
 	exec(t, sb)
 	r.Step("close")
@@ -70,7 +70,7 @@ func Kept(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 	if o, ok := p.(provider.Opener); ok {
 		reopen(t, o, r, spec.Name)
 	}
-	r.Shared("remove")
+	r.BeginShared("remove")
 	left, err := p.(provider.Cleaner).Cleanup(t.Context(), provider.CleanupOptions{Names: []string{spec.Name}})
 	if err != nil {
 		t.Error(err)
@@ -88,7 +88,7 @@ func Kept(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) {
 // reopen lists, opens, renews and stops a kept sandbox.
 func reopen(t *testing.T, o provider.Opener, r *Record, name string) {
 	t.Helper()
-	r.Shared("list")
+	r.BeginShared("list")
 	if _, err := o.Kept(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -99,7 +99,7 @@ func reopen(t *testing.T, o provider.Opener, r *Record, name string) {
 	}
 	sb.Record(r.Journal())
 	exec(t, sb)
-	r.Shared("renew")
+	r.BeginShared("renew")
 	if _, err := o.Renew(t.Context(), name, 2*time.Hour); err != nil {
 		t.Error(err)
 	}
@@ -113,7 +113,7 @@ func reopen(t *testing.T, o provider.Opener, r *Record, name string) {
 	}
 }
 
-func start(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) fumehood.Sandbox {
+func startSandbox(t *testing.T, p fumehood.Provider, r *Record, spec fumehood.Spec) fumehood.Sandbox {
 	t.Helper()
 	r.Step("start")
 	spec.Journal = r.Journal()

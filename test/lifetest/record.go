@@ -52,9 +52,9 @@ func (r *Record) Call(call string) {
 // Step begins a step of the life.
 func (r *Record) Step(name string) { r.step(name, false) }
 
-// Shared begins a step that polls, or that reads the objects of other sandboxes too. How often it makes calls that only
+// BeginShared begins a step that polls, or that reads the objects of other sandboxes too. How often it makes calls that only
 // read is not recorded.
-func (r *Record) Shared(name string) { r.step(name, true) }
+func (r *Record) BeginShared(name string) { r.step(name, true) }
 
 func (r *Record) step(name string, shared bool) {
 	r.mu.Lock()

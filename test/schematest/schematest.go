@@ -86,8 +86,8 @@ func (m Maker) Object(t reflect.Type, defaults reflect.Value) Schema {
 		if f.Tag.Get("required") != "" {
 			required = append(required, key)
 		} else {
-			if what, ok := s["type"]; ok {
-				s["type"] = append(what.([]string), "null")
+			if kind, ok := s["type"]; ok {
+				s["type"] = append(kind.([]string), "null")
 			}
 			if choices, ok := s["enum"].([]any); ok {
 				s["enum"] = append(choices, nil)
@@ -110,8 +110,8 @@ func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) S
 		}
 		standard = standard.Elem()
 	}
-	if of := m.Types[t]; of != nil {
-		return of(m)
+	if schema := m.Types[t]; schema != nil {
+		return schema(m)
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -134,9 +134,9 @@ func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) S
 			}
 			return Schema{"type": []string{"object"}, "propertyNames": keys, "additionalProperties": Schema{"type": "string"}}
 		}
-		of := m.schema(t.Elem(), "", reflect.Zero(t.Elem()))
-		of["type"] = []string{"object", "null"}
-		return Schema{"type": []string{"object"}, "additionalProperties": of}
+		schema := m.schema(t.Elem(), "", reflect.Zero(t.Elem()))
+		schema["type"] = []string{"object", "null"}
+		return Schema{"type": []string{"object"}, "additionalProperties": schema}
 	}
 	s, f := m.Text(formName), m.Forms[formName]
 	maps.Copy(s, f.Schema)
@@ -147,7 +147,7 @@ func (m Maker) schema(t reflect.Type, formName string, standard reflect.Value) S
 		s["not"] = Schema{"type": "string", "pattern": "^[0.][^1-9]*$"} // zero
 	}
 	if !standard.IsZero() {
-		s["default"] = written(standard.Interface(), formName)
+		s["default"] = writtenForm(standard.Interface(), formName)
 	}
 	return s
 }
@@ -168,8 +168,8 @@ func (m Maker) Text(formName string) Schema {
 	return s
 }
 
-// written returns a default in the form that a spec has.
-func written(v any, formName string) any {
+// writtenForm returns a default in the form that a spec has.
+func writtenForm(v any, formName string) any {
 	switch x := v.(type) {
 	case time.Duration:
 		return strings.TrimSuffix(x.String(), "0s")

@@ -19,12 +19,12 @@ import (
 )
 
 func TestSDK_labels(t *testing.T) {
-	for ours, theirs := range map[string]string{
+	for own, sdk := range map[string]string{
 		compose.ProjectLabel: api.ProjectLabel, compose.ServiceLabel: api.ServiceLabel, compose.NumberLabel: api.ContainerNumberLabel, compose.OneoffLabel: api.OneoffLabel,
 		compose.VersionLabel: api.VersionLabel, compose.WorkingDirLabel: api.WorkingDirLabel, compose.ConfigFilesLabel: api.ConfigFilesLabel,
 	} {
-		if ours != theirs {
-			t.Errorf("the label %s is %s", ours, theirs)
+		if own != sdk {
+			t.Errorf("the label %s is %s", own, sdk)
 		}
 	}
 }

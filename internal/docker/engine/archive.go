@@ -64,7 +64,7 @@ func (c *Client) fileFailure(ctx context.Context, container string, err error) e
 		}
 		return fileError(fumehood.ErrNotFound)
 	}
-	return c.gone(ctx, container, err, "")
+	return c.explainGone(ctx, container, err, "")
 }
 
 // Stat describes a path in a container. It does not follow a link at the end of the path. The Engine resolves the

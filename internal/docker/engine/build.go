@@ -198,5 +198,5 @@ func (c *Client) Images(ctx context.Context, label string) (images []image.Image
 // image that a container uses is an ErrUnavailable.
 func (c *Client) Untag(ctx context.Context, name string) error {
 	_, err := c.api.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true})
-	return c.removed(err, "remove image "+name)
+	return c.removalError(err, "remove image "+name)
 }

@@ -51,7 +51,7 @@ var (
 
 	callContainerList    = call{name: "list containers", silence: answering, again: failed, prompt: true}
 	callContainerInspect = call{name: "inspect container", silence: answering, again: failed, prompt: true}
-	// callContainerCreate is retried by name, see adopted.
+	// callContainerCreate is retried by name, see createOrAdopt.
 	callContainerCreate = call{name: "create container", silence: working, again: failed, whole: true}
 	callContainerStart  = call{name: "start container", silence: working, again: never}
 	callContainerStop   = call{name: "stop container", silence: working, again: failed}
@@ -87,7 +87,7 @@ var (
 
 	callNetworkList    = call{name: "list networks", silence: answering, again: failed, prompt: true}
 	callNetworkInspect = call{name: "inspect network", silence: answering, again: failed, prompt: true}
-	// callNetworkCreate is retried by name, see adopted.
+	// callNetworkCreate is retried by name, see createOrAdopt.
 	callNetworkCreate     = call{name: "create network", silence: working, again: failed, whole: true}
 	callNetworkRemove     = call{name: "remove network", silence: working, again: failed}
 	callNetworkConnect    = call{name: "connect to network", silence: working, again: never}

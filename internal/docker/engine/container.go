@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"github.com/fumehood/fumehood/internal/owner"
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/fumehood/fumehood/internal/owner"
 	"io"
 	"maps"
 	"net/netip"
@@ -109,7 +109,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (State, error) {
 	}
 	slices.SortFunc(s.Mounts, func(a, b Mount) int { return strings.Compare(a.At, b.At) })
 	if net := res.Container.NetworkSettings; net != nil {
-		s.reached(net)
+		s.setNetwork(net)
 	}
 	return s, nil
 }
@@ -124,8 +124,8 @@ func lookup(env []string, name string) (value string, set bool) {
 	return value, set
 }
 
-// reached sets the addresses and published ports of a container.
-func (s *State) reached(net *container.NetworkSettings) {
+// setNetwork sets the addresses and published ports of a container.
+func (s *State) setNetwork(net *container.NetworkSettings) {
 	for _, name := range slices.Sorted(maps.Keys(net.Networks)) {
 		for _, a := range []netip.Addr{net.Networks[name].IPAddress, net.Networks[name].GlobalIPv6Address} {
 			if a.IsValid() {

@@ -34,7 +34,7 @@ type contextFiles struct {
 func dockerfileOnly(text string) *contextFiles {
 	c := &contextFiles{content: map[string]io.ReaderAt{}}
 	for name, text := range map[string]string{dockerfileName: text, dockerfileName + ".dockerignore": image.IgnoreNothing} {
-		c.add(&fstypes.Stat{Path: name, Mode: 0o644, Size: int64(len(text))}, strings.NewReader(text))
+		c.addFile(&fstypes.Stat{Path: name, Mode: 0o644, Size: int64(len(text))}, strings.NewReader(text))
 	}
 	c.sort()
 	return c
@@ -82,7 +82,7 @@ func (c *contextFiles) read(tarStream io.Reader, f *os.File) error {
 		if err != nil {
 			return err
 		}
-		c.add(s, io.NewSectionReader(f, at, n))
+		c.addFile(s, io.NewSectionReader(f, at, n))
 		at += n
 	}
 	_, err := io.Copy(io.Discard, tarStream) // the writer's error may follow the end of the archive
@@ -90,7 +90,7 @@ func (c *contextFiles) read(tarStream io.Reader, f *os.File) error {
 	return err
 }
 
-func (c *contextFiles) add(s *fstypes.Stat, content io.ReaderAt) {
+func (c *contextFiles) addFile(s *fstypes.Stat, content io.ReaderAt) {
 	c.entries = append(c.entries, s)
 	c.content[s.Path] = content
 }

@@ -253,9 +253,9 @@ func startFailure(message string) error {
 	if strings.Contains(message, noSpace) { // whatever was to be created; that may not be the user's request
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err, Hint: noSpaceHint}
 	}
-	said := quoted.ReplaceAllString(message, `""`) // names may contain such texts
+	unquoted := quoted.ReplaceAllString(message, `""`) // names may contain such texts
 	for _, f := range startFailures {
-		if strings.Contains(said, f.text) {
+		if strings.Contains(unquoted, f.text) {
 			return &fumehood.Error{Class: f.class, Err: err}
 		}
 	}

@@ -82,7 +82,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 		if f := startFailure(err.Error()); errors.Is(f, fumehood.ErrUserNotFound) {
 			return nil, f
 		}
-		return nil, c.gone(ctx, container, err, "create exec")
+		return nil, c.explainGone(ctx, container, err, "create exec")
 	}
 	e.id = created.ID
 	// The connection ends with its context, so that context must depend on ctx only until the command runs.
@@ -96,7 +96,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 		if isUnclear(err) {
 			err = fmt.Errorf("%w; whether it ran is not known", err)
 		}
-		return nil, c.gone(ctx, container, err, "start exec")
+		return nil, c.explainGone(ctx, container, err, "start exec")
 	}
 	e.conn = attached.HijackedResponse
 	// Inspecting a command that was handed over must outlive ctx.
@@ -104,7 +104,7 @@ func (c *Client) exec(ctx context.Context, w *Watch, container string, cmd fumeh
 	if err := e.awaitStart(ctx, cmd); err != nil {
 		e.drop()
 		<-e.ended
-		return nil, c.unfound(ctx, container, cmd, err)
+		return nil, c.explainNotFound(ctx, container, cmd, err)
 	}
 	return e, nil
 }
@@ -125,10 +125,10 @@ func deliverable(cmd fumehood.Cmd) error {
 			Hint: "run it through the guest, limit its time, or limit the whole sandbox",
 		}
 	}
-	for what, s := range map[string]string{"program's name": cmd.Args[0], "directory": cmd.Dir} {
+	for name, s := range map[string]string{"program's name": cmd.Args[0], "directory": cmd.Dir} {
 		if len(s)+1 > maxPath {
 			return &fumehood.Error{
-				Class: fumehood.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, Linux accepts at most %d", what, len(s), maxPath-1),
+				Class: fumehood.ErrNotStarted, Err: fmt.Errorf("the %s has %d bytes, Linux accepts at most %d", name, len(s), maxPath-1),
 			}
 		}
 	}
@@ -170,9 +170,9 @@ func (e *Exec) awaitStart(ctx context.Context, cmd fumehood.Cmd) error {
 	return e.Resize(ctx, cmd.Rows, cmd.Cols)
 }
 
-// gone explains the error of a call on a container. If the container does not run any more, it returns that as the
+// explainGone explains the error of a call on a container. If the container does not run any more, it returns that as the
 // reason. A created container has not run yet, which is no reason.
-func (c *Client) gone(ctx context.Context, container string, err error, op string) error {
+func (c *Client) explainGone(ctx context.Context, container string, err error, op string) error {
 	if ctx.Err() != nil {
 		return c.translate(ctx.Err(), op)
 	}
@@ -255,7 +255,7 @@ func (w writer) Write(p []byte) (int, error) {
 func (e *Exec) inspect(ctx context.Context) (client.ExecInspectResult, error) {
 	info, err := e.c.api.ExecInspect(ctx, e.id, client.ExecInspectOptions{})
 	if err != nil {
-		return info, e.c.gone(ctx, e.container, err, "inspect exec")
+		return info, e.c.explainGone(ctx, e.container, err, "inspect exec")
 	}
 	return info, nil
 }
@@ -328,10 +328,10 @@ func (e *Exec) judge(ctx context.Context, code int) (provider.Exit, error) {
 // the connection was cut. A program may also exit with it.
 const attachFailed = 126
 
-// Ended waits until a command with a lost connection has ended, and returns its exit code. If the command still runs
+// AwaitEnd waits until a command with a lost connection has ended, and returns its exit code. If the command still runs
 // after within, or if the cut hides its exit code, the code is -1. The error is set if the command's state is unknown or
 // the container does not run any more.
-func (e *Exec) Ended(ctx context.Context, within time.Duration) (int, error) {
+func (e *Exec) AwaitEnd(ctx context.Context, within time.Duration) (int, error) {
 	late := time.After(within)
 	died := e.w.ExecDied(e.id)
 	defer e.w.Forget(e.id)

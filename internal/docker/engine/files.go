@@ -103,9 +103,9 @@ func (f *Files) Change(_ context.Context, c provider.Change) error {
 }
 
 // notByArchive returns the error of an operation that the Engine's archive calls do not support.
-func notByArchive(what string) error {
+func notByArchive(operation string) error {
 	return &fumehood.Error{
-		Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the engine transport cannot %s", what),
+		Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the engine transport cannot %s", operation),
 		Hint: "run a command for it, or use the guest transport",
 	}
 }

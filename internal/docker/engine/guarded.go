@@ -104,7 +104,7 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 			opts.Config.StdinOnce = true
 		}
 	}
-	opts.HostConfig = g.profiled(opts.HostConfig, labels)
+	opts.HostConfig = g.withProfile(opts.HostConfig, labels)
 	create := func(ctx context.Context) (client.ContainerCreateResult, error) {
 		return g.APIClient.ContainerCreate(ctx, opts)
 	}
@@ -112,18 +112,18 @@ func (g *guarded) ContainerCreate(ctx context.Context, opts client.ContainerCrea
 		res, err := g.ContainerInspect(ctx, opts.Name, client.ContainerInspectOptions{})
 		c := res.Container
 		is = err == nil && c.State != nil && c.State.Status == container.StateCreated && c.Config != nil && sameOwn(labels, c.Config.Labels)
-		return client.ContainerCreateResult{ID: c.ID, Warnings: dropped(opts.HostConfig, c.HostConfig)}, is, err
+		return client.ContainerCreateResult{ID: c.ID, Warnings: droppedWarnings(opts.HostConfig, c.HostConfig)}, is, err
 	}
-	res, err := adopted(ctx, g, callContainerCreate, opts.Name, labels, create, find)
-	if warnings := unheld(res.Warnings); err == nil && len(warnings) > 0 && g.unheld != nil {
+	res, err := createOrAdopt(ctx, g, callContainerCreate, opts.Name, labels, create, find)
+	if warnings := limitWarnings(res.Warnings); err == nil && len(warnings) > 0 && g.unheld != nil {
 		err = g.unheld(labels, warnings)
 	}
 	return res, err
 }
 
-// profiled returns the configuration of a container, which gets the labels, with our seccomp profile. A profile that is
+// withProfile returns the configuration of a container, which gets the labels, with our seccomp profile. A profile that is
 // set already is kept.
-func (g *guarded) profiled(host *container.HostConfig, labels map[string]string) *container.HostConfig {
+func (g *guarded) withProfile(host *container.HostConfig, labels map[string]string) *container.HostConfig {
 	var with container.HostConfig
 	if host != nil {
 		with = *host
@@ -139,9 +139,9 @@ func (g *guarded) profiled(host *container.HostConfig, labels map[string]string)
 	return &with
 }
 
-// adopted creates an object by name. After an unclear failure it looks for an object of that name and returns it if
+// createOrAdopt creates an object by name. After an unclear failure it looks for an object of that name and returns it if
 // find accepts it. Without a name or a label of ours, the call is not retried.
-func adopted[T any](ctx context.Context, g *guarded, c call, name string, labels map[string]string,
+func createOrAdopt[T any](ctx context.Context, g *guarded, c call, name string, labels map[string]string,
 	create func(context.Context) (T, error), find func(context.Context) (T, bool, error),
 ) (T, error) {
 	if name == "" || labels[owner.LabelOwner] == "" {

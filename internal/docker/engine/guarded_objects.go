@@ -27,7 +27,7 @@ func (g *guarded) NetworkCreate(ctx context.Context, name string, opts client.Ne
 		res, err := g.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 		return client.NetworkCreateResult{ID: res.Network.ID}, err == nil && sameOwn(opts.Labels, res.Network.Labels), err
 	}
-	return adopted(ctx, g, callNetworkCreate, name, opts.Labels, create, find)
+	return createOrAdopt(ctx, g, callNetworkCreate, name, opts.Labels, create, find)
 }
 
 // NetworkRemove removes a network.

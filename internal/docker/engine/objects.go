@@ -56,8 +56,8 @@ func (c *Client) Objects(ctx context.Context, label string, kinds ...Kind) ([]Ob
 	return c.find(ctx, make(client.Filters).Add("label", label), kinds)
 }
 
-// Named lists the objects of the given kinds, networks or volumes, whose names begin with prefix.
-func (c *Client) Named(ctx context.Context, prefix string, kinds ...Kind) ([]Object, error) {
+// ListByPrefix lists the objects of the given kinds, networks or volumes, whose names begin with prefix.
+func (c *Client) ListByPrefix(ctx context.Context, prefix string, kinds ...Kind) ([]Object, error) {
 	all, err := c.find(ctx, make(client.Filters).Add("name", prefix), kinds) // the filter matches any part of a name
 	return slices.DeleteFunc(all, func(o Object) bool { return !strings.HasPrefix(o.Name, prefix) }), err
 }
@@ -132,10 +132,10 @@ func (c *Client) list(ctx context.Context, kind Kind, filter client.Filters) ([]
 		if kind == ImageKind {
 			names = o.Tags
 		}
-		said := claims(o.Labels)
+		claim := claims(o.Labels)
 		var genuine bool
 		o.Labels, genuine = c.secret.open(kind, names, o.Labels)
-		o.Foreign = said && !genuine
+		o.Foreign = claim && !genuine
 	}
 	return all, nil
 }
@@ -251,7 +251,7 @@ func (c *Client) Remove(ctx context.Context, o Object) error {
 	case ImageKind:
 		_, err = c.api.ImageRemove(ctx, o.ID, client.ImageRemoveOptions{Force: true, PruneChildren: true})
 	}
-	return c.removed(err, "remove "+string(o.Kind)+" "+o.Name)
+	return c.removalError(err, "remove "+string(o.Kind)+" "+o.Name)
 }
 
 // detachAll detaches all containers from a network. An endpoint whose container is gone is listed with "ep-" and its
@@ -273,8 +273,8 @@ func (c *Client) detachAll(ctx context.Context, network string) error {
 	return nil
 }
 
-// removed translates the error of a removal. A missing object is not an error.
-func (c *Client) removed(err error, op string) error {
+// removalError translates the error of a removal. A missing object is not an error.
+func (c *Client) removalError(err error, op string) error {
 	switch {
 	case err == nil, errdefs.IsNotFound(err):
 		return nil

@@ -17,9 +17,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // maxSearched limits how many directories of a PATH are searched.
 const maxSearched = 64
 
-// unfound explains the error of a program that the Engine has not found in PATH. As shells do, it distinguishes a file
+// explainNotFound explains the error of a program that the Engine has not found in PATH. As shells do, it distinguishes a file
 // that may not be executed from one that does not exist. The Engine does not.
-func (c *Client) unfound(ctx context.Context, container string, cmd fumehood.Cmd, err error) error {
+func (c *Client) explainNotFound(ctx context.Context, container string, cmd fumehood.Cmd, err error) error {
 	name := cmd.Args[0]
 	if !errors.Is(err, fumehood.ErrProgramNotFound) || strings.Contains(name, "/") {
 		return err

@@ -39,12 +39,12 @@ func TestClient_unfound(t *testing.T) {
 		{program: "tool", dir: "/else", env: map[string]string{"PATH": ".:sub"}},
 		{program: "/app/tool"},
 	} {
-		err := c.unfound(t.Context(), "a", fumehood.Cmd{Args: []string{test.program}, Dir: test.dir, Env: test.env}, missing)
+		err := c.explainNotFound(t.Context(), "a", fumehood.Cmd{Args: []string{test.program}, Dir: test.dir, Env: test.env}, missing)
 		if errors.Is(err, fumehood.ErrNotExecutable) != test.found || errors.Is(err, fumehood.ErrProgramNotFound) == test.found {
 			t.Errorf("%+v: %v", test, err)
 		}
 	}
-	if err := c.unfound(t.Context(), "a", fumehood.Cmd{Args: []string{"tool"}}, fumehood.ErrDirNotFound); !errors.Is(err, fumehood.ErrDirNotFound) {
+	if err := c.explainNotFound(t.Context(), "a", fumehood.Cmd{Args: []string{"tool"}}, fumehood.ErrDirNotFound); !errors.Is(err, fumehood.ErrDirNotFound) {
 		t.Errorf("another error becomes %v", err)
 	}
 }

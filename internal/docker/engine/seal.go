@@ -66,8 +66,8 @@ func (s Secret) open(kind Kind, names []string, labels map[string]string) (trust
 	covered, genuine := s.verify(kind, names, labels)
 	trusted = map[string]string{}
 	for label, value := range labels {
-		ours := strings.HasPrefix(label, owner.LabelPrefix) || genuine && strings.HasPrefix(label, composePrefix)
-		if _, is := covered[label]; is || !ours {
+		sealed := strings.HasPrefix(label, owner.LabelPrefix) || genuine && strings.HasPrefix(label, composePrefix)
+		if _, is := covered[label]; is || !sealed {
 			trusted[label] = value
 		}
 	}

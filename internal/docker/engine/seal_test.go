@@ -85,8 +85,8 @@ func TestSecret_open_image(t *testing.T) {
 }
 
 func TestSecret_seal(t *testing.T) {
-	theirs := map[string]string{"a": "b", owner.LabelSandbox: "x"}
-	if got := testSecret.seal(Volume, "x", theirs); !maps.Equal(got, theirs) {
+	foreign := map[string]string{"a": "b", owner.LabelSandbox: "x"}
+	if got := testSecret.seal(Volume, "x", foreign); !maps.Equal(got, foreign) {
 		t.Errorf("labels without a mark of ours became %v", got)
 	}
 	own := map[string]string{owner.LabelOwner: "me"}
@@ -100,8 +100,8 @@ func FuzzSecret_open(f *testing.F) {
 	sealed := testSecret.seal(Container, "x", map[string]string{owner.LabelOwner: "me", "a b": "c"})
 	f.Add(sealed[LabelSeal], "me")
 	f.Add("v1  ", "")
-	f.Fuzz(func(t *testing.T, seal, of string) {
-		labels := map[string]string{owner.LabelOwner: of, "a b": "c", LabelSeal: seal}
+	f.Fuzz(func(t *testing.T, seal, name string) {
+		labels := map[string]string{owner.LabelOwner: name, "a b": "c", LabelSeal: seal}
 		if got, genuine := testSecret.open(Container, []string{"x"}, labels); genuine && (got[owner.LabelOwner] != "me" || got["a b"] != "c") {
 			t.Errorf("a seal for %v: %q", got, seal)
 		}

@@ -16,16 +16,16 @@ var harmless = []string{
 	"IPv4 forwarding is disabled",      // the network reaches less
 }
 
-// unheld returns the creation warnings that mean, or may mean, that a requested limit is not enforced.
-func unheld(warnings []string) []string {
+// limitWarnings returns the creation warnings that mean, or may mean, that a requested limit is not enforced.
+func limitWarnings(warnings []string) []string {
 	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool {
 		return slices.ContainsFunc(harmless, func(begin string) bool { return strings.HasPrefix(w, begin) })
 	})
 }
 
-// dropped returns warnings for a creation whose answer was lost. An Engine that does not enforce a limit does not
+// droppedWarnings returns warnings for a creation whose answer was lost. An Engine that does not enforce a limit does not
 // store it either.
-func dropped(asked, kept *container.HostConfig) (warnings []string) {
+func droppedWarnings(asked, kept *container.HostConfig) (warnings []string) {
 	if asked == nil || kept == nil {
 		return nil
 	}

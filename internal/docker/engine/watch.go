@@ -42,14 +42,14 @@ func (c *Client) Watch(ctx context.Context, label string) *Watch {
 		c: c, cancel: cancel, changed: make(chan struct{}), doubted: make(chan struct{}),
 		containers: map[string]containerState{}, execs: map[string]chan struct{}{},
 	}
-	w.run(ctx, label)
+	w.followEvents(ctx, label)
 	return w
 }
 
 // Also follows the containers with another label too, until stop is called.
 func (w *Watch) Also(ctx context.Context, label string) (stop func()) {
 	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
-	w.run(ctx, label)
+	w.followEvents(ctx, label)
 	return stop
 }
 
@@ -62,8 +62,8 @@ func (w *Watch) Runs(id string) {
 	}
 }
 
-// run follows the containers with a label until ctx ends.
-func (w *Watch) run(ctx context.Context, label string) {
+// followEvents follows the containers with a label until ctx ends.
+func (w *Watch) followEvents(ctx context.Context, label string) {
 	since := time.Now()
 	first, end := w.subscribe(ctx, label, "")
 	w.running.Go(func() {
@@ -78,7 +78,7 @@ func (w *Watch) run(ctx context.Context, label string) {
 			}
 			// Events from the time without a connection are sent again, some of them twice. Only the count of
 			// out-of-memory kills could become wrong, and one is as good as two.
-			w.missed()
+			w.markMissed()
 			again := since.Add(-time.Second)
 			since = time.Now()
 			res, end = w.subscribe(ctx, label, strconv.FormatInt(again.Unix(), 10))
@@ -154,8 +154,8 @@ func (w *Watch) take(m events.Message) {
 	w.notify()
 }
 
-// missed records that events may have been missed.
-func (w *Watch) missed() {
+// markMissed records that events may have been missed.
+func (w *Watch) markMissed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id, s := range w.containers {

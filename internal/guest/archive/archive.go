@@ -49,7 +49,7 @@ func packOne(tw *tar.Writer, file, name string, d fs.DirEntry, edit func(*tar.He
 			return err
 		}
 	}
-	return Found{Path: file, Info: info, Link: link, Open: func() (*os.File, error) { return OpenRegular(file) }}.add(tw, name, edit)
+	return Found{Path: file, Info: info, Link: link, Open: func() (*os.File, error) { return OpenRegular(file) }}.addMember(tw, name, edit)
 }
 
 // Found is a file that a walk has found.
@@ -61,9 +61,11 @@ type Found struct {
 }
 
 // AddTo adds a file to an archive, as Pack does.
-func (f Found) AddTo(tw *tar.Writer, name string) error { return f.add(tw, name, func(*tar.Header) {}) }
+func (f Found) AddTo(tw *tar.Writer, name string) error {
+	return f.addMember(tw, name, func(*tar.Header) {})
+}
 
-func (f Found) add(tw *tar.Writer, name string, edit func(*tar.Header)) error {
+func (f Found) addMember(tw *tar.Writer, name string, edit func(*tar.Header)) error {
 	switch mode := f.Info.Mode(); {
 	case mode.IsDir():
 		name += "/"

@@ -21,7 +21,7 @@ var zeros [page]byte
 // Write writes p, except for its pages of zeros.
 func (w *SparseWriter) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
-		n, zero := w.run(p[done:])
+		n, zero := w.leadingPages(p[done:])
 		if !zero {
 			if _, err := w.File.WriteAt(p[done:done+n], w.at); err != nil {
 				return done, err
@@ -33,8 +33,8 @@ func (w *SparseWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run returns the number of leading bytes in pages that are all zero, or in pages that are not.
-func (w *SparseWriter) run(p []byte) (n int, zero bool) {
+// leadingPages returns the number of leading bytes in pages that are all zero, or in pages that are not.
+func (w *SparseWriter) leadingPages(p []byte) (n int, zero bool) {
 	for n < len(p) {
 		next := min(len(p)-n, page-int((w.at+int64(n))%page))
 		is := bytes.Equal(p[n:n+next], zeros[:next])

@@ -18,7 +18,7 @@ import (
 func mkdirFor(path string, mode fs.FileMode, parents bool, uid, gid int) error {
 	d := &descent{todo: elements(path), uid: uid, gid: gid, mode: mode, parents: parents}
 	defer d.leave(0)
-	if err := d.start(path); err != nil {
+	if err := d.openRoot(path); err != nil {
 		return err
 	}
 	for len(d.todo) > 0 {
@@ -70,8 +70,8 @@ func elements(path string) (names []string) {
 	return names
 }
 
-// start opens the root directory of an absolute path.
-func (d *descent) start(path string) error {
+// openRoot opens the root directory of an absolute path.
+func (d *descent) openRoot(path string) error {
 	top, err := os.OpenRoot(filepath.VolumeName(path) + string(filepath.Separator))
 	if err != nil {
 		return err
@@ -133,13 +133,13 @@ func (d *descent) open(here floor, name string, described fs.FileInfo) error {
 		return err
 	}
 	if now, err := dir.Stat("."); err != nil || !os.SameFile(now, described) {
-		return errors.Join(replaced(name), err, dir.Close())
+		return errors.Join(replacedError(name), err, dir.Close())
 	}
 	return d.enter(dir, here.trusted)
 }
 
-// replaced returns the error of a path that somebody changes meanwhile.
-func replaced(name string) error { return fmt.Errorf("%w: %s was replaced", syscall.EACCES, name) }
+// replacedError returns the error of a path that somebody changes meanwhile.
+func replacedError(name string) error { return fmt.Errorf("%w: %s was replaced", syscall.EACCES, name) }
 
 // follow puts the target of a link in its place.
 func (d *descent) follow(here floor, name string, info fs.FileInfo) error {
@@ -176,7 +176,7 @@ func (d *descent) create(here floor, name string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return replaced(name)
+		return replacedError(name)
 	}
 	if err := d.open(here, name, info); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (d *descent) create(here floor, name string) error {
 	given, err := d.give(&mode)
 	d.at[len(d.at)-1].trusted = false
 	if err == nil && !given {
-		err = replaced(name)
+		err = replacedError(name)
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const theirs = 4321 // the id of the user for whom directories are made
+const otherUID = 4321 // the id of the user for whom directories are made
 
 // ownedTree returns a folder that only root can change, with the folders user, of another user, and secret, of root.
 func ownedTree(t *testing.T) (top, user, secret string) {
@@ -23,7 +23,7 @@ func ownedTree(t *testing.T) (top, user, secret string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
 	user, secret = filepath.Join(top, "user"), filepath.Join(top, "secret")
-	err = errors.Join(os.Mkdir(user, 0o755), os.Mkdir(secret, 0o755), os.Chown(user, theirs, theirs))
+	err = errors.Join(os.Mkdir(user, 0o755), os.Mkdir(secret, 0o755), os.Chown(user, otherUID, otherUID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestMkdir_owner(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"one", "a", "a/b", "a/b/c", "d", "user/e", "user/e/f"} {
-		wantOwner(t, filepath.Join(top, path), theirs)
+		wantOwner(t, filepath.Join(top, path), otherUID)
 	}
 	if info, err := os.Stat(top + "/a"); err != nil || info.Mode().Perm() != 0o755 {
 		t.Error(info, err)
@@ -79,7 +79,7 @@ func TestMkdir_owner_existing(t *testing.T) {
 	if err := Mkdir(work, 0o755, true, "4321:4321"); err != nil {
 		t.Error(err)
 	}
-	wantOwner(t, work, theirs)
+	wantOwner(t, work, otherUID)
 	if info, err := os.Stat(work); err != nil || info.Mode().Perm() != 0o700 {
 		t.Error(info, err)
 	}
@@ -103,9 +103,9 @@ func TestMkdir_owner_links(t *testing.T) {
 	open := filepath.Join(top, "open") // all users may write here
 	err := errors.Join(
 		os.Mkdir(open, 0o755), os.Chmod(open, 0o1777),
-		os.Symlink(secret, user+"/link"), os.Lchown(user+"/link", theirs, theirs),
+		os.Symlink(secret, user+"/link"), os.Lchown(user+"/link", otherUID, otherUID),
 		os.Symlink(secret, user+"/roots"), // the user can put another link of root here
-		os.Symlink("secret", top+"/theirs"), os.Lchown(top+"/theirs", theirs, theirs),
+		os.Symlink("secret", top+"/theirs"), os.Lchown(top+"/theirs", otherUID, otherUID),
 		os.Symlink(secret, open+"/link"),
 		os.Symlink("secret/../secret", top+"/link"), os.Symlink(top+"/link", secret+"/again"),
 		os.Symlink("loop", top+"/loop"),
@@ -120,7 +120,7 @@ func TestMkdir_owner_links(t *testing.T) {
 		if err := Mkdir(path+"/below", 0o755, true, "4321:4321"); !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("below %s: %v", path, err)
 		}
-		_, err := Create(path+"/dir/file", Options{Mode: 0o644, UID: theirs, GID: theirs})
+		_, err := Create(path+"/dir/file", Options{Mode: 0o644, UID: otherUID, GID: otherUID})
 		if !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("write below %s: %v", path, err)
 		}
@@ -132,7 +132,7 @@ func TestMkdir_owner_links(t *testing.T) {
 	if err := Mkdir(top+"/link/again/new", 0o755, true, "4321:4321"); err != nil {
 		t.Error(err)
 	}
-	wantOwner(t, secret+"/new", theirs)
+	wantOwner(t, secret+"/new", otherUID)
 	if err := Mkdir(top+"/loop/new", 0o755, true, "4321:4321"); !errors.Is(err, syscall.ELOOP) {
 		t.Error(err)
 	}

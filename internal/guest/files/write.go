@@ -36,7 +36,7 @@ func Create(path string, opts Options) (*Writer, error) {
 	w := &Writer{mode: opts.Mode.Perm(), time: opts.ModTime}
 	var err error
 	if opts.Atomic {
-		if w.place, err = followed(path); err != nil {
+		if w.place, err = followLinks(path); err != nil {
 			return nil, err
 		}
 		w.File, err = os.CreateTemp(parent(w.place), ".fumehood-*")
@@ -138,8 +138,8 @@ func openToWrite(path string, mode fs.FileMode) (*os.File, error) {
 // maxLinks is the limit of links followed for one path, the same as in Linux (MAXSYMLINKS).
 const maxLinks = 40
 
-// followed returns path with the links at its end followed. The result need not exist.
-func followed(path string) (string, error) {
+// followLinks returns path with the links at its end followed. The result need not exist.
+func followLinks(path string) (string, error) {
 	for range maxLinks {
 		link, err := os.Readlink(path)
 		if err != nil {

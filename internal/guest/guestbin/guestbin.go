@@ -46,13 +46,13 @@ type Binary struct {
 
 // Of returns the Binary of a program.
 func Of(program []byte) Binary {
-	b := described(sum(program))
+	b := describeBinary(sum(program))
 	b.program = func() ([]byte, error) { return program, nil }
 	return b
 }
 
-// described returns a Binary without its program.
-func described(sum string) Binary { return Binary{SHA256: sum, Version: sum[:12]} }
+// describeBinary returns a Binary without its program.
+func describeBinary(sum string) Binary { return Binary{SHA256: sum, Version: sum[:12]} }
 
 // Program returns the guest, an ELF file, of at most MaxProgram bytes. An embedded guest is unpacked and checked now,
 // once in a process: starts that find the guest in a volume do without. Callers must not modify the bytes.
@@ -139,7 +139,7 @@ func fromEmbedded(arch string) (Binary, error) {
 	if len(m.SHA256[arch]) != 2*sha256.Size {
 		return Binary{}, fmt.Errorf("embedded %s: no SHA-256 for %s", manifestName, arch)
 	}
-	b := described(m.SHA256[arch])
+	b := describeBinary(m.SHA256[arch])
 	b.program = unpacked[arch]
 	return b, nil
 }

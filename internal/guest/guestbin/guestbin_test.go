@@ -52,7 +52,7 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled, err := source.Compiled(t.Context())
+	compiled, err := source.CompiledFiles(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,9 +49,9 @@ func Find(ctx context.Context) (*Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	said, err := exec.CommandContext(ctx, program, "--addr", address, "debug", "workers").CombinedOutput()
+	output, err := exec.CommandContext(ctx, program, "--addr", address, "debug", "workers").CombinedOutput()
 	if err != nil {
-		return fail(fmt.Errorf("%s: %w: %.*s", address, err, maxSaid, strings.TrimSpace(string(said))))
+		return fail(fmt.Errorf("%s: %w: %.*s", address, err, maxSaid, strings.TrimSpace(string(output))))
 	}
 	return &Client{program, address}, nil
 }
@@ -110,13 +110,13 @@ func (c *Client) Build(ctx context.Context, o image.Order, archive string) error
 		return err
 	}
 	t := trace{steps: image.Steps{Report: o.Report, Mask: o.Mask}}
-	t.read(out)
+	t.readProgress(out)
 	err = cmd.Wait()
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return &fumehood.Error{Op: "build image", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		return &fumehood.Error{Op: "build image", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
 	return t.failure(err)
 }

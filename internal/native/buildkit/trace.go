@@ -27,21 +27,21 @@ type status struct {
 // trace follows a build by buildctl's output.
 type trace struct {
 	steps image.Steps
-	said  string // the last line that is no status
+	last  string // the last line that is no status
 }
 
 // maxLine is the maximum length of a line of buildctl's output, in bytes. BuildKit sends output of steps in pieces of
 // some KiB. What follows a longer line is not read.
 const maxLine = 4 << 20
 
-func (t *trace) read(r io.Reader) {
+func (t *trace) readProgress(r io.Reader) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		var s status
 		if json.Unmarshal(lines.Bytes(), &s) != nil {
 			if line := strings.TrimSpace(lines.Text()); line != "" {
-				t.said = line
+				t.last = line
 			}
 			continue
 		}
@@ -59,7 +59,7 @@ func (t *trace) read(r io.Reader) {
 func (t *trace) failure(err error) error {
 	class, reason := fumehood.ErrConfig, t.steps.Failure
 	if reason == "" {
-		reason = t.said
+		reason = t.last
 		if !strings.Contains(reason, "failed to solve") {
 			class, reason = fumehood.ErrInfrastructure, fmt.Sprintf("buildctl: %v: %s", err, reason)
 		}

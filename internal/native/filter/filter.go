@@ -38,10 +38,10 @@ func Default(arch string) ([]byte, error) {
 	case "arm64":
 		return hex.DecodeString(strings.ReplaceAll(arm64, "\n", ""))
 	}
-	return nil, unsupported(arch)
+	return nil, unsupportedArch(arch)
 }
 
-func unsupported(arch string) error {
+func unsupportedArch(arch string) error {
 	return &fumehood.Error{Op: "compile seccomp profile", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("architecture %s", arch)}
 }
 
@@ -64,7 +64,7 @@ var DefaultKernel = Kernel{4, 8}
 func Compile(profile, arch string, caps []string, kernel Kernel) ([]byte, error) {
 	own, ok := abis[arch]
 	if !ok {
-		return nil, unsupported(arch)
+		return nil, unsupportedArch(arch)
 	}
 	out, err := compile(profile, arch, own, caps, kernel)
 	if err != nil {
@@ -82,7 +82,7 @@ func compile(profile, arch string, own abi, caps []string, kernel Kernel) ([]byt
 	if err != nil {
 		return nil, fmt.Errorf("defaultAction: %w", err)
 	}
-	all, err := enabled(&p, own)
+	all, err := enabledABIs(&p, own)
 	if err != nil {
 		return nil, err
 	}
@@ -101,16 +101,16 @@ func compile(profile, arch string, own abi, caps []string, kernel Kernel) ([]byt
 		if conditional += len(call.Names) * len(call.Args); conditional > maxInstructions {
 			return nil, fmt.Errorf("syscalls[%d]: more than %d conditions", i, maxInstructions)
 		}
-		if err := add(tables, call); err != nil {
+		if err := addRule(tables, call); err != nil {
 			return nil, fmt.Errorf("syscalls[%d]: %w", i, err)
 		}
 	}
 	return assemble(tables)
 }
 
-// enabled returns the ABIs whose calls a profile filters, of those that a kernel with a native ABI has. The native ABI
+// enabledABIs returns the ABIs whose calls a profile filters, of those that a kernel with a native ABI has. The native ABI
 // is the first.
-func enabled(p *seccomp.Seccomp, native abi) ([]abi, error) {
+func enabledABIs(p *seccomp.Seccomp, native abi) ([]abi, error) {
 	if len(p.Architectures) > 0 && len(p.ArchMap) > 0 {
 		return nil, errors.New("both architectures and archMap")
 	}
@@ -150,8 +150,8 @@ func applies(call *seccomp.Syscall, arch string, caps []string, kernel Kernel) b
 	return (len(in.Arches) == 0 || slices.Contains(in.Arches, arch)) && (in.MinKernel == nil || kernel.atLeast(*in.MinKernel))
 }
 
-// add adds a rule to the tables.
-func add(tables []*table, call *seccomp.Syscall) error {
+// addRule adds a rule to the tables.
+func addRule(tables []*table, call *seccomp.Syscall) error {
 	names := call.Names
 	if call.Name != "" { //nolint:staticcheck // old profiles have it
 		if len(names) > 0 {
@@ -173,7 +173,7 @@ func add(tables []*table, call *seccomp.Syscall) error {
 		}
 		for _, t := range tables {
 			for _, conds := range choices {
-				if err := t.add(name, rule{conds, action}); err != nil {
+				if err := t.addCall(name, rule{conds, action}); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 			}

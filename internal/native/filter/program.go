@@ -29,7 +29,7 @@ type target struct {
 	isEnd  bool
 }
 
-func end(result uint32) target { return target{result: result, isEnd: true} }
+func returnTarget(result uint32) target { return target{result: result, isEnd: true} }
 
 // place adds an instruction before all others.
 func (p *program) place(i bpf.Instruction) target {
@@ -137,10 +137,10 @@ func (p *program) dispatch(tables []*table) target {
 		points = append(points, point{high, beyond}, point{high | x32Bit, last})
 	default:
 		if native.last == 0 || !native.stub {
-			beyond = end(retKillThread)
+			beyond = returnTarget(retKillThread)
 		}
 		// A tracer sets the number to -1 to skip a call.
-		points = append(points, point{x32Bit, end(retKillThread)}, point{high, beyond}, point{high | x32Bit, end(retKillThread)}, point{1<<32 - 1, end(native.fallback)})
+		points = append(points, point{x32Bit, returnTarget(retKillThread)}, point{high, beyond}, point{high | x32Bit, returnTarget(retKillThread)}, point{1<<32 - 1, returnTarget(native.fallback)})
 	}
 	points = merge(points)
 	to := p.search(points)
@@ -152,7 +152,7 @@ func (p *program) dispatch(tables []*table) target {
 
 // points returns where to go for each number of a table, and for those beyond the last.
 func (p *program) points(t *table) (points []point, beyond target) {
-	fallback := end(t.fallback)
+	fallback := returnTarget(t.fallback)
 	beyond = fallback
 	points = append(points, point{t.bit, fallback})
 	for _, number := range sortedKeys(t.rules) {
@@ -160,7 +160,7 @@ func (p *program) points(t *table) (points []point, beyond target) {
 		points = append(points, point{number, to}, point{number + 1, fallback})
 	}
 	if t.stub && t.last != 0 {
-		beyond = end(retErrno | enosys)
+		beyond = returnTarget(retErrno | enosys)
 		points = slices.DeleteFunc(points, func(pt point) bool { return pt.start > t.last })
 		points = append(points, point{t.last + 1, beyond})
 	}
@@ -170,10 +170,10 @@ func (p *program) points(t *table) (points []point, beyond target) {
 // rules places the decision between rules for a call.
 func (p *program) rules(rules []rule, t *table) target {
 	if len(rules[0].conds) == 0 {
-		return end(rules[0].action)
+		return returnTarget(rules[0].action)
 	}
 	slices.SortStableFunc(rules, byPriority)
-	next := end(t.fallback)
+	next := returnTarget(t.fallback)
 	for len(rules) > 0 {
 		n := sameArg(rules)
 		last := rules[len(rules)-n:]
@@ -182,7 +182,7 @@ func (p *program) rules(rules []rule, t *table) target {
 			next = p.values(last, next, t.wide)
 			continue
 		}
-		yes := end(last[0].action)
+		yes := returnTarget(last[0].action)
 		for _, c := range slices.Backward(last[0].conds) {
 			yes = p.cond(c, t.wide, yes, next)
 		}
@@ -214,7 +214,7 @@ func (p *program) values(rules []rule, next target, wide bool) target {
 	first := rules[0].conds[0]
 	to := map[uint32]target{}
 	for _, r := range rules {
-		to[uint32(r.conds[0].value)] = end(r.action)
+		to[uint32(r.conds[0].value)] = returnTarget(r.action)
 	}
 	points := []point{{0, next}}
 	for _, v := range sortedKeys(to) {
@@ -278,7 +278,7 @@ func assemble(tables []*table) ([]byte, error) {
 	for _, arch := range sortedKeys(byArch) {
 		start[arch] = p.dispatch(byArch[arch])
 	}
-	next := end(retKillThread)
+	next := returnTarget(retKillThread)
 	for _, t := range slices.Backward(tables) {
 		if to, ok := start[t.audit]; ok {
 			next = p.branch(bpf.JumpEqual, t.audit, to, next)

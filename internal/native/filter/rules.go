@@ -66,8 +66,8 @@ func newTable(a abi, fallback uint32, stub bool) *table {
 	return &table{abi: a, fallback: fallback, stub: stub, known: a.numbers(), rules: map[uint32][]rule{}}
 }
 
-// add adds a rule for a call. Calls that the ABI does not have are ignored.
-func (t *table) add(name string, r rule) error {
+// addCall adds a rule for a call. Calls that the ABI does not have are ignored.
+func (t *table) addCall(name string, r rule) error {
 	mux, argument := "", uint64(0)
 	if t.muxed {
 		mux, argument = multiplexer(name)

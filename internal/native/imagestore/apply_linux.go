@@ -205,11 +205,11 @@ func (a *applier) convert(h *tar.Header, file string) (bool, error) {
 	}
 	if isFolder {
 		h.Name = name // links on the way may be replaced before its time is set
-		of := a.noted(file)
-		of.folders = append(of.folders, h)
+		note := a.noteFor(file)
+		note.folders = append(note.folders, h)
 	}
 	if a.owners != nil {
-		a.noted(file)
+		a.noteFor(file)
 		a.owners.note(name, h, a.mode)
 	}
 	return true, nil
@@ -224,22 +224,22 @@ type pending struct {
 	below   []string      // paths in it
 }
 
-// noted returns what is noted for a path.
-func (a *applier) noted(file string) *pending {
-	if of := a.notes[file]; of != nil {
-		return of
+// noteFor returns what is noted for a path.
+func (a *applier) noteFor(file string) *pending {
+	if note := a.notes[file]; note != nil {
+		return note
 	}
-	of := &pending{}
-	a.notes[file] = of
+	note := &pending{}
+	a.notes[file] = note
 	if file != a.dir {
-		in := a.noted(filepath.Dir(file))
+		in := a.noteFor(filepath.Dir(file))
 		in.below = append(in.below, file)
 	}
-	return of
+	return note
 }
 
 // hide notes that a path hides what lower layers have.
-func (a *applier) hide(file string) { a.noted(file).hidden = true }
+func (a *applier) hide(file string) { a.noteFor(file).hidden = true }
 
 // forget drops what is noted for a folder, which another file replaces, and for everything below it.
 func (a *applier) forget(folder string) {
@@ -247,13 +247,13 @@ func (a *applier) forget(folder string) {
 	for stack := []string{folder}; len(stack) > 0; {
 		file := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		of := a.notes[file]
-		if of == nil {
+		note := a.notes[file]
+		if note == nil {
 			continue
 		}
 		delete(a.notes, file)
-		stack = append(stack, of.below...)
-		for _, h := range of.folders {
+		stack = append(stack, note.below...)
+		for _, h := range note.folders {
 			h.Name = "." // the top folder exists; its time is set later
 		}
 		if a.owners != nil {
@@ -268,8 +268,8 @@ func (a *applier) forget(folder string) {
 // whiteouts makes the whiteouts. What the layer itself has at a path hides lower files as well, except for the content of
 // lower folders.
 func (a *applier) whiteouts() error {
-	for file, of := range a.notes {
-		if !of.hidden {
+	for file, note := range a.notes {
+		if !note.hidden {
 			continue
 		}
 		info, err := os.Lstat(file)
@@ -292,7 +292,7 @@ func (a *applier) whiteouts() error {
 func (a *applier) opaqueAbove(file string) bool {
 	for file != a.dir {
 		file = filepath.Dir(file)
-		if of := a.notes[file]; of != nil && of.hidden {
+		if note := a.notes[file]; note != nil && note.hidden {
 			return true
 		}
 	}

@@ -55,15 +55,15 @@ const maxFolder = 4096
 // are complete even if there is an error.
 func (s *Store) Cleanup(ctx context.Context, dryRun bool) ([]Removed, error) {
 	c := &cleaner{s: s, dryRun: dryRun, used: map[string]bool{}, layers: map[string]bool{}, refs: map[string][]string{}}
-	return c.run(ctx, []step{
-		{keptDir, c.kept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layer}, {unfinished, c.leftover},
+	return c.clean(ctx, []step{
+		{keptDir, c.checkKept}, {refsDir, c.ref}, {imagesDir, c.image}, {refsDir, c.danglingRef}, {layersDir, c.layer}, {unfinished, c.leftover},
 	})
 }
 
 // Sweep removes what killed processes left unfinished. The results are complete even if there is an error.
 func (s *Store) Sweep(ctx context.Context) ([]Removed, error) {
 	c := &cleaner{s: s}
-	return c.run(ctx, []step{{unfinished, c.leftover}})
+	return c.clean(ctx, []step{{unfinished, c.leftover}})
 }
 
 // step is a step of a cleanup: a folder of the store, and what is done with each entry.
@@ -84,11 +84,11 @@ type cleaner struct {
 	paths   []string // of what is removed
 }
 
-// run moves everything that is not needed into a folder, and removes that.
-func (c *cleaner) run(ctx context.Context, steps []step) ([]Removed, error) {
+// clean moves everything that is not needed into a folder, and removes that.
+func (c *cleaner) clean(ctx context.Context, steps []step) ([]Removed, error) {
 	name := "gone-" + rand.Text()
 	c.gone = c.s.path(unfinished, name)
-	err := c.s.locked(layerLock+name, func() error {
+	err := c.s.withLock(layerLock+name, func() error {
 		err := c.decide(ctx, steps)
 		for n, path := range c.paths {
 			if r := &c.removed[n]; r.Kind != KindImage {
@@ -145,8 +145,8 @@ func (c *cleaner) unlink(path string) error {
 	return os.Remove(path)
 }
 
-// kept looks whether the folder exists for which an image is kept.
-func (c *cleaner) kept(name string) error {
+// checkKept looks whether the folder exists for which an image is kept.
+func (c *cleaner) checkKept(name string) error {
 	path := c.s.path(keptDir, name)
 	folder, err := archive.ReadFile(path, maxFolder)
 	if err == nil {
@@ -170,7 +170,7 @@ func (c *cleaner) ref(key string) error {
 
 func (c *cleaner) image(hex string) error {
 	free := false
-	err := c.s.locked(imageLock+hex, func() error { free = true; return nil }) // nobody can open it now
+	err := c.s.withLock(imageLock+hex, func() error { free = true; return nil }) // nobody can open it now
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (c *cleaner) layer(hex string) error {
 // leftover removes what a killed process did not finish. The lock of a layer or cleanup that goes on is taken, and
 // unfinished files are only there while the store is locked.
 func (c *cleaner) leftover(name string) error {
-	return c.s.locked(layerLock+name, func() error {
+	return c.s.withLock(layerLock+name, func() error {
 		path := c.s.path(unfinished, name)
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) { // complete by now
 			return nil

@@ -85,13 +85,13 @@ func exported(t testing.TB, image string) map[string]string {
 
 // withoutEngines removes what the Engine puts into each container, and devices, which the store leaves out.
 func withoutEngines(tree map[string]string) map[string]string {
-	for name, of := range tree {
+	for name, entry := range tree {
 		for _, own := range []string{".dockerenv", "dev", "proc", "sys", "etc", "etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/mtab"} {
 			if name == own {
 				delete(tree, name)
 			}
 		}
-		if strings.HasPrefix(name, "dev/") || of[0] == tar.TypeChar || of[0] == tar.TypeBlock {
+		if strings.HasPrefix(name, "dev/") || entry[0] == tar.TypeChar || entry[0] == tar.TypeBlock {
 			delete(tree, name)
 		}
 	}

@@ -69,11 +69,11 @@ func (b *budget) entry(names int, size int64) error {
 	return nil
 }
 
-// readAll reads a stream of at most limit bytes. what describes it.
-func readAll(r io.Reader, what string, limit int64) ([]byte, error) {
+// readAll reads a stream of at most limit bytes. name describes it.
+func readAll(r io.Reader, name string, limit int64) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(content)) > limit {
-		err = fail(fumehood.ErrLimit, "", "%s has more than %d bytes", what, limit)
+		err = fail(fumehood.ErrLimit, "", "%s has more than %d bytes", name, limit)
 	}
 	return content, err
 }
@@ -101,12 +101,12 @@ func badFile(err error) error {
 	return &fumehood.Error{Class: fumehood.ErrFile, Err: err}
 }
 
-func tooLarge(what string, limit int64) error {
-	return fail(fumehood.ErrLimit, "", "image too large: %s more than %d bytes", what, limit)
+func tooLarge(name string, limit int64) error {
+	return fail(fumehood.ErrLimit, "", "image too large: %s more than %d bytes", name, limit)
 }
 
-func tooMany(what string, n, limit int) error {
-	return fail(fumehood.ErrLimit, "", "image has %d %s, the limit is %d", n, what, limit)
+func tooMany(name string, n, limit int) error {
+	return fail(fumehood.ErrLimit, "", "image has %d %s, the limit is %d", n, name, limit)
 }
 
 // wrongPlatform returns the error of an image that exists only for other platforms.
@@ -155,7 +155,7 @@ func (s *Store) translate(ctx context.Context, op string, err error) error {
 		e.Hint = "the disk of the image store is full: free space in " + s.dir + "; `fumehood cleanup --caches` removes unused images"
 	}
 	if ctx.Err() != nil {
-		e = fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)}
+		e = fumehood.Error{Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
 	e.Op = cmp.Or(e.Op, op)
 	return &e

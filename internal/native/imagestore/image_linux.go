@@ -99,7 +99,7 @@ func (s *Store) get(ctx context.Context, ref string, from source, fetch bool) (*
 			return img, err
 		}
 	}
-	if img, err := s.named(ctx, r, fetch); img != nil || err != nil || !fetch {
+	if img, err := s.lookupName(ctx, r, fetch); img != nil || err != nil || !fetch {
 		return img, err
 	}
 	release, err := s.lock(ctx, refLock+r.key(), false)
@@ -107,7 +107,7 @@ func (s *Store) get(ctx context.Context, ref string, from source, fetch bool) (*
 		return nil, err
 	}
 	defer release()
-	if img, err := s.named(ctx, r, true); img != nil || err != nil { // another call may have fetched it
+	if img, err := s.lookupName(ctx, r, true); img != nil || err != nil { // another call may have fetched it
 		return img, err
 	}
 	found, err := s.fetch(ctx, r)
@@ -134,9 +134,9 @@ func (s *Store) add(ctx context.Context, r reference, found *contents) (*Image, 
 	return img, nil
 }
 
-// named returns the image that a name has in the store, or nil. With compare it also returns nil if it is not the one
+// lookupName returns the image that a name has in the store, or nil. With compare it also returns nil if it is not the one
 // that the Engine has by now.
-func (s *Store) named(ctx context.Context, r reference, compare bool) (*Image, error) {
+func (s *Store) lookupName(ctx context.Context, r reference, compare bool) (*Image, error) {
 	rec, err := s.readRecord(r.key())
 	if err != nil || rec == nil {
 		return nil, err

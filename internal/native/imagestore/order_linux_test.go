@@ -80,8 +80,8 @@ func TestStore_Get_ownersReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(e entry) entry { return e.with(func(h *tar.Header) { h.Uid = 5 }) }
-	get(t, s, build(t, layerOf(t, dir("r"), of(dir("r/x")), of(file("r/x/c", "")), of(file("r/y/z/c", "")), link("r", "/etc"), of(file("kept", "")))).save(t))
+	owned := func(e entry) entry { return e.with(func(h *tar.Header) { h.Uid = 5 }) }
+	get(t, s, build(t, layerOf(t, dir("r"), owned(dir("r/x")), owned(file("r/x/c", "")), owned(file("r/y/z/c", "")), link("r", "/etc"), owned(file("kept", "")))).save(t))
 	if want := []Owned{{"kept", 5, 0, 0o644}}; !slices.Equal(n.files, want) {
 		t.Errorf("got %v, want %v", n.files, want)
 	}

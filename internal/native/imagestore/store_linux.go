@@ -229,8 +229,8 @@ func (s *Store) takeLock(name string, kind int16) (release func(), err error) {
 	}, nil
 }
 
-// locked calls f with an exclusive lock. It does not call f if others have the lock.
-func (s *Store) locked(name string, f func() error) error {
+// withLock calls f with an exclusive lock. It does not call f if others have the lock.
+func (s *Store) withLock(name string, f func() error) error {
 	release, err := s.tryLock(name, false)
 	if release == nil {
 		return err

@@ -188,8 +188,8 @@ func (r *Root) makeVolumes() ([]mount, error) {
 		}
 		err = m.attach(r.Scratch) // only an attached mount can be cloned
 		m.close()
-		for i, of := range r.Shares {
-			if of == n && err == nil {
+		for i, share := range r.Shares {
+			if share == n && err == nil {
 				all[i], err = clone(r.Scratch)
 			}
 		}

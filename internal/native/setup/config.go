@@ -98,7 +98,7 @@ type Root struct {
 
 // A mount is made detached, as a file descriptor, and attached to its place later.
 type mount struct {
-	what string // for errors
+	name string // for errors
 	fd   int
 }
 

@@ -72,7 +72,7 @@ func startIn(path, mode string, joined, made uintptr) (int, error) {
 	if errno != 0 {
 		return 0, os.NewSyscallError("clone", errno)
 	}
-	pid, err := started(reports)
+	pid, err := readPID(reports)
 	if err == nil && made != 0 {
 		err = sendPidfd(pid)
 	}
@@ -90,8 +90,8 @@ func startIn(path, mode string, joined, made uintptr) (int, error) {
 	return wait(pid)
 }
 
-// started reads what the forks report, and returns the ID of the program's process.
-func started(reports io.Reader) (pid int, err error) {
+// readPID reads what the forks report, and returns the ID of the program's process.
+func readPID(reports io.Reader) (pid int, err error) {
 	for {
 		var r report
 		switch rerr := binary.Read(reports, binary.NativeEndian, &r); {

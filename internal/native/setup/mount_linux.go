@@ -114,7 +114,7 @@ func (m mount) attach(at string) error {
 
 func (m mount) attachTo(target int, at string) error {
 	if err := unix.MoveMount(m.fd, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return &os.PathError{Op: "mount " + m.what + " at", Path: at, Err: err}
+		return &os.PathError{Op: "mount " + m.name + " at", Path: at, Err: err}
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func makeFile(at string) error {
 
 // close gives up the mount; it stays where it is attached. The zero value is no mount.
 func (m mount) close() {
-	if m.what != "" {
+	if m.name != "" {
 		_ = unix.Close(m.fd) // nothing was written
 	}
 }

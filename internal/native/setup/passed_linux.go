@@ -118,7 +118,7 @@ func (m mount) mapIDs(userns int) error {
 		Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns), //nolint:gosec // not negative
 	})
 	if errors.Is(err, unix.EINVAL) {
-		return &failure{FaultMount, fmt.Errorf("the file system of %s cannot map user ids", m.what)}
+		return &failure{FaultMount, fmt.Errorf("the file system of %s cannot map user ids", m.name)}
 	}
 	return os.NewSyscallError("mount_setattr", err)
 }

@@ -293,9 +293,9 @@ func replace(name, text string) error {
 }
 
 // onAllThreads makes a system call on all threads of this process.
-func onAllThreads(what string, call, a, b uintptr) error {
+func onAllThreads(name string, call, a, b uintptr) error {
 	if _, _, errno := syscall.AllThreadsSyscall(call, a, b, 0); errno != 0 {
-		return os.NewSyscallError(what, errno)
+		return os.NewSyscallError(name, errno)
 	}
 	return nil
 }

@@ -128,9 +128,9 @@ func (o *owning) says(want string) {
 	}
 }
 
-func (o *owning) order(what string) {
+func (o *owning) order(text string) {
 	o.t.Helper()
-	if _, err := fmt.Fprintln(o.in, what); err != nil {
+	if _, err := fmt.Fprintln(o.in, text); err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -157,14 +157,14 @@ func (o *owning) reaper() *os.Process {
 }
 
 // eventually waits until cond is true.
-func eventually(t *testing.T, what string, cond func() bool) {
+func eventually(t *testing.T, condition string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	for !cond() {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-deadline:
-			t.Fatalf("not within 30s: %s", what)
+			t.Fatalf("not within 30s: %s", condition)
 		}
 	}
 }

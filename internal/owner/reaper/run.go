@@ -35,7 +35,7 @@ func Run(kind string, do Do) {
 		current.possible = append(current.possible, kind)
 		return
 	}
-	if err := o.run(kind, do); err != nil {
+	if err := o.runJobs(kind, do); err != nil {
 		failed = true
 		report(o.owner, err)
 	}
@@ -50,8 +50,8 @@ func Run(kind string, do Do) {
 	os.Exit(code) //nolint:forbidigo // the process is ours, and its only task is done
 }
 
-// run carries out the jobs of a kind.
-func (o *orphans) run(kind string, do Do) error {
+// runJobs carries out the jobs of a kind.
+func (o *orphans) runJobs(kind string, do Do) error {
 	self, err := owner.Self()
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ const maxReports = 1 << 20
 
 // report logs what a reaper could not remove. A reaper has no output, so it logs to reaper.log in Fumehood's state
 // folder.
-func report(of owner.ID, err error) {
+func report(id owner.ID, err error) {
 	file, ferr := owner.StateDir("reaper.log")
 	if ferr != nil || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
 		return
@@ -106,5 +106,5 @@ func report(of owner.ID, err error) {
 		return
 	}
 	defer f.Close()
-	slog.New(slog.NewJSONHandler(f, nil)).Error("cannot remove everything that a process left; `fumehood cleanup` retries", "process", of.PID, "error", err)
+	slog.New(slog.NewJSONHandler(f, nil)).Error("cannot remove everything that a process left; `fumehood cleanup` retries", "process", id.PID, "error", err)
 }

@@ -41,11 +41,11 @@ func (r Removal) Carry(ctx context.Context, objects []Object, plan []provider.Le
 		for end < len(plan) && plan[end].Kind == plan[begin].Kind {
 			end++
 		}
-		r.carry(ctx, grouped(objects, plan, begin, end), func(i int) { errs[i] = r.remove(ctx, objects[i], &plan[i]) })
+		r.carry(ctx, groupEntries(objects, plan, begin, end), func(i int) { errs[i] = r.remove(ctx, objects[i], &plan[i]) })
 		begin = end
 	}
 	if ctx.Err() != nil && slices.ContainsFunc(plan, func(l provider.Leftover) bool { return l.Remove && !l.Removed && l.Err == nil }) {
-		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCanceled, Err: fumehood.Ended(ctx)})
+		errs = append(errs, &fumehood.Error{Op: "clean up", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)})
 	}
 	return errors.Join(errs...)
 }
@@ -77,8 +77,8 @@ func (r Removal) carry(ctx context.Context, groups [][]int, remove func(i int)) 
 	wg.Wait()
 }
 
-// grouped returns the entries to remove, from begin up to but not including end, by group.
-func grouped(objects []Object, plan []provider.Leftover, begin, end int) [][]int {
+// groupEntries returns the entries to remove, from begin up to but not including end, by group.
+func groupEntries(objects []Object, plan []provider.Leftover, begin, end int) [][]int {
 	var groups [][]int
 	at := map[string]int{}
 	for i := begin; i < end; i++ {

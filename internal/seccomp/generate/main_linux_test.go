@@ -51,19 +51,19 @@ func TestProfile_Difference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ours seccomp.Seccomp
-	if err := json.Unmarshal(text, &ours); err != nil {
+	var own seccomp.Seccomp
+	if err := json.Unmarshal(text, &own); err != nil {
 		t.Fatal(err)
 	}
 	docker := seccomp.DefaultProfile()
-	mine, theirs := rulesOf(t, &ours), rulesOf(t, docker)
+	mine, dockers := rulesOf(t, &own), rulesOf(t, docker)
 	var added, without []string
 	for _, rule := range slices.Sorted(maps.Keys(mine)) {
-		if !theirs[rule] {
+		if !dockers[rule] {
 			added = append(added, rule)
 		}
 	}
-	for _, rule := range slices.Sorted(maps.Keys(theirs)) {
+	for _, rule := range slices.Sorted(maps.Keys(dockers)) {
 		if !mine[rule] {
 			without = append(without, rule)
 		}
@@ -113,8 +113,8 @@ func TestProfile_Difference(t *testing.T) {
 	if !slices.Equal(added, wantAdded) || !slices.Equal(without, wantWithout) {
 		t.Errorf("added:\n%s\nwithout:\n%s", strings.Join(added, "\n"), strings.Join(without, "\n"))
 	}
-	ours.Syscalls, docker.Syscalls = nil, nil
-	if a, b := jsonOf(t, &ours), jsonOf(t, docker); a != b {
+	own.Syscalls, docker.Syscalls = nil, nil
+	if a, b := jsonOf(t, &own), jsonOf(t, docker); a != b {
 		t.Errorf("other fields: got %s, want %s", a, b)
 	}
 }

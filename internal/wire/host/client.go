@@ -42,7 +42,7 @@ func (g *Guest) Ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
 	}
-	return lost(g.first.Err())
+	return lostError(g.first.Err())
 }
 
 // Done returns a channel that is closed when the guest is lost and its connections have ended.
@@ -73,17 +73,17 @@ func (g *Guest) Close() {
 	g.readers.Wait()
 }
 
-// lost returns the error of a call that a lost guest cannot answer. It is never io.EOF, which would mean the end of
+// lostError returns the error of a call that a lost guest cannot answer. It is never io.EOF, which would mean the end of
 // content.
-func lost(err error) error {
+func lostError(err error) error {
 	if errors.Is(err, io.EOF) || err == nil {
 		err = errors.New("stream closed")
 	}
 	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the guest is lost: %w", err)}
 }
 
-// broken returns the error of a guest that breaks the protocol.
-func broken(format string, a ...any) error {
+// protocolError returns the error of a guest that breaks the protocol.
+func protocolError(format string, a ...any) error {
 	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the guest broke the protocol: "+format, a...)}
 }
 
@@ -95,7 +95,7 @@ func (g *Guest) Sweep(ctx context.Context, user *int, dead wire.Swept) (wire.Swe
 		return wire.Swept{}, err
 	}
 	if swept.User < 0 || swept.Survivors < 0 || swept.PID < 0 || swept.Began == 0 {
-		return wire.Swept{}, broken("invalid answer to a sweep")
+		return wire.Swept{}, protocolError("invalid answer to a sweep")
 	}
 	return swept, nil
 }
@@ -111,7 +111,7 @@ func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 	}
 	s, err := g.conn.Load().Open(text)
 	if err != nil {
-		return nil, unsent{lost(err)}
+		return nil, unsent{lostError(err)}
 	}
 	return s, nil
 }
@@ -136,10 +136,10 @@ type Process struct {
 	cpuUS int64 // the limit of processor time in microseconds; 0 for none, or unknown while watching
 	stdin bool
 
-	terse  bool        // the start may not be reported before the end; Wait receives
-	answer *time.Timer // of a terse command: gives up a guest that does not answer
-	mute   atomic.Bool // answer has fired
-	told   bool        // the guest has reported the start
+	terse    bool        // the start may not be reported before the end; Wait receives
+	answer   *time.Timer // of a terse command: gives up a guest that does not answer
+	mute     atomic.Bool // answer has fired
+	reported bool        // the guest has reported the start
 
 	started chan struct{} // closed when the guest has reported the start
 	ended   chan struct{} // closed when exit, err or lost is set
@@ -241,11 +241,11 @@ func (g *Guest) begin(ctx context.Context, p *Process, r wire.Request) error {
 	select {
 	case <-p.started:
 	case <-p.ended:
-		err = p.unstarted()
+		err = p.startError()
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-answer.C: // the guest may have been stopped from inside, and cannot run further commands either
-		err = lost(fmt.Errorf("no answer within %v; unknown whether the command ran", startWithin))
+		err = lostError(fmt.Errorf("no answer within %v; unknown whether the command ran", startWithin))
 		g.giveUp()
 	}
 	if err != nil {
@@ -265,10 +265,10 @@ func (p *Process) close() {
 	})
 }
 
-// unstarted returns why a command that has ended was not started; nil if it was started.
-func (p *Process) unstarted() error {
+// startError returns why a command that has ended was not started; nil if it was started.
+func (p *Process) startError() error {
 	switch {
-	case p.told:
+	case p.reported:
 		return nil
 	case p.err != nil:
 		return p.err
@@ -288,17 +288,17 @@ func (p *Process) receive() {
 		if err != nil {
 			p.lost = err // the guest is gone, or this side closed the stream
 			if errors.Is(err, wire.ErrProtocol) {
-				p.err = broken("%w", err)
+				p.err = protocolError("%w", err)
 			}
 			return
 		}
-		first := !p.told && p.kept == [2]int64{}
+		first := !p.reported && p.kept == [2]int64{}
 		switch {
-		case !p.told && !p.terse && ev.Type != wire.Message:
-			p.err = broken("the first reply is neither a start nor a failure")
+		case !p.reported && !p.terse && ev.Type != wire.Message:
+			p.err = protocolError("the first reply is neither a start nor a failure")
 			return
-		case p.told && p.watching && !p.followed.Load():
-			p.err = broken("unrequested message about a command")
+		case p.reported && p.watching && !p.followed.Load():
+			p.err = protocolError("unrequested message about a command")
 			return
 		}
 		switch ev.Type { //nolint:exhaustive // End is no news, and a stream has no other events
@@ -310,18 +310,18 @@ func (p *Process) receive() {
 			var r wire.Reply
 			switch err := wire.Unpack(ev.Payload, &r); {
 			case err != nil:
-				p.err = broken("%w", err)
+				p.err = protocolError("%w", err)
 			case first && r.Exit == nil && r.Failed == nil && r.Started != nil && p.watching == (r.Started.ID > 0):
-				p.id, p.told = r.Started.ID, true
+				p.id, p.reported = r.Started.ID, true
 				close(p.started)
 				continue
 			case first && r.Exit == nil && r.Failed != nil && r.Started == nil:
 				p.err = startFailure(r.Failed)
-			case r.Exit == nil || r.Started != nil || r.Failed != nil || !p.told && !p.terse:
-				p.err = broken("unexpected reply")
+			case r.Exit == nil || r.Started != nil || r.Failed != nil || !p.reported && !p.terse:
+				p.err = protocolError("unexpected reply")
 			default:
 				p.exit = *r.Exit
-				p.err = p.check()
+				p.err = p.checkExit()
 			}
 			return
 		}
@@ -334,26 +334,26 @@ func (p *Process) data(ev wire.Event) error {
 		return p.at(ev)
 	}
 	if ev.Channel != wire.Stdout && ev.Channel != wire.Stderr {
-		return broken("output on channel %d", ev.Channel)
+		return protocolError("output on channel %d", ev.Channel)
 	}
 	i := ev.Channel - wire.Stdout
 	if len(p.offset[i]) > 0 {
-		return broken("incomplete offset of %d bytes", len(p.offset[i]))
+		return protocolError("incomplete offset of %d bytes", len(p.offset[i]))
 	}
 	p.kept[i] += int64(len(ev.Payload))
 	p.delivering.Store(true)
 	p.out(fumehood.Stream(ev.Channel), ev.Payload)
 	p.delivering.Store(false)
-	p.s.Consumed(len(ev.Payload))
+	p.s.Consume(len(ev.Payload))
 	return nil
 }
 
-// check returns an error for an exit that is not possible.
-func (p *Process) check() error {
+// checkExit returns an error for an exit that is not possible.
+func (p *Process) checkExit() error {
 	e := p.exit
 	for i, total := range e.Totals {
 		if p.kept[i] != total {
-			return broken("%d bytes of output received, %d reported", p.kept[i], total)
+			return protocolError("%d bytes of output received, %d reported", p.kept[i], total)
 		}
 	}
 	switch {
@@ -361,16 +361,16 @@ func (p *Process) check() error {
 	case e.Signal == 0 && e.Code >= 0 && e.Code <= 255:
 	case e.Signal > 0 && e.Signal <= 64 && e.Code == 128+e.Signal:
 	default:
-		return broken("a command ended with code %d and signal %d", e.Code, e.Signal)
+		return protocolError("a command ended with code %d and signal %d", e.Code, e.Signal)
 	}
 	if (e.WallUS != 0 || e.TimedOut) && !p.watching {
-		return broken("wall time of a command that is not detached")
+		return protocolError("wall time of a command that is not detached")
 	}
 	if e.CPUUS != 0 && !p.watching && (p.cpuUS == 0 || e.CPUUS <= p.cpuUS) {
-		return broken("%d µs of processor time exceed a limit of %d", e.CPUUS, p.cpuUS)
+		return protocolError("%d µs of processor time exceed a limit of %d", e.CPUUS, p.cpuUS)
 	}
 	if e.WallUS < 0 || e.Survivors < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.CPUUS < 0 || e.MaxRSS < 0 || e.Peak < 0 || e.OOMKills < 0 || e.PIDsLimits < 0 {
-		return broken("negative count")
+		return protocolError("negative count")
 	}
 	return nil
 }
@@ -392,7 +392,7 @@ func (p *Process) Wait(context.Context) (provider.Exit, error) {
 			reason = fmt.Sprintf("the sandbox has not answered within %v; unknown whether the command ran", startWithin)
 		case p.watching:
 			reason = "the connection to the sandbox has ended; a detached command may run on there"
-		case !p.told:
+		case !p.reported:
 			reason = "the connection to the sandbox was lost before the start was reported"
 		}
 		return provider.Exit{Outcome: fumehood.Lost, Code: -1, Reason: reason}, nil

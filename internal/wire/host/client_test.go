@@ -59,11 +59,11 @@ func TestExec_guestEndsBeforeStart(t *testing.T) {
 }
 
 func TestReady_otherVersion(t *testing.T) {
-	ours, theirs := net.Pipe()
-	go func() { _, _ = io.Copy(io.Discard, theirs) }()
-	g := New(ours)
+	hostEnd, guestEnd := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, guestEnd) }()
+	g := New(hostEnd)
 	defer g.Close()
-	_, _ = theirs.Write(frame(0, wire.Hello, []byte{wire.Version + 1}))
+	_, _ = guestEnd.Write(frame(0, wire.Hello, []byte{wire.Version + 1}))
 	if err := g.Ready(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) || !strings.Contains(err.Error(), "version") {
 		t.Errorf("got %v", err)
 	}
@@ -96,16 +96,16 @@ func TestExec_canceledBeforeReply(t *testing.T) {
 
 func TestReady_context(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		go func() { _, _ = io.Copy(io.Discard, theirs) }() // never answers
-		g := New(ours)
+		hostEnd, guestEnd := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, guestEnd) }() // never answers
+		g := New(hostEnd)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := g.Ready(ctx); !errors.Is(err, fumehood.ErrCanceled) && !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		g.Close()
-		_ = theirs.Close()
+		_ = guestEnd.Close()
 	})
 }
 
@@ -249,14 +249,14 @@ func TestKill_slowOutput(t *testing.T) {
 // A guest that was stopped does not read. Once its pipe is full, the order cannot be sent.
 func TestKill_guestDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		g := New(ours)
-		d := wire.NewDecoder(theirs, wire.MaxFromHost)
+		hostEnd, guestEnd := net.Pipe()
+		g := New(hostEnd)
+		d := wire.NewDecoder(guestEnd, wire.MaxFromHost)
 		go func() {
 			_, _ = d.Next() // the host's greeting
-			_, _ = theirs.Write(frame(0, wire.Hello, []byte{wire.Version}))
+			_, _ = guestEnd.Write(frame(0, wire.Hello, []byte{wire.Version}))
 			_, _ = d.Next() // its request, and nothing after it
-			_, _ = theirs.Write(frame(1, wire.Message, []byte(started)))
+			_, _ = guestEnd.Write(frame(1, wire.Message, []byte(started)))
 		}()
 		p, err := g.Exec(t.Context(), command, true, (&sink{}).take)
 		if err != nil {
@@ -273,7 +273,7 @@ func TestKill_guestDoesNotRead(t *testing.T) {
 			t.Errorf("got %+v, %v", exit, err)
 		}
 		g.Close()
-		_ = theirs.Close()
+		_ = guestEnd.Close()
 	})
 }
 

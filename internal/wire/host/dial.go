@@ -32,7 +32,7 @@ func dialOf(addresses []netip.Addr, port uint16) *wire.Dial {
 // connect opens a stream, and waits for the guest to report whether it has connected.
 func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error) {
 	var connected wire.Connected
-	s, err := g.answered(ctx, request, &connected)
+	s, err := g.roundTrip(ctx, request, &connected)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error
 			return err
 		}
 		s.Close()
-		return broken("unexpected message on a connection")
+		return protocolError("unexpected message on a connection")
 	}}}, nil
 }
 

@@ -18,7 +18,7 @@ var failures = map[string]error{
 func startFailure(f *wire.Failed) error {
 	class, ok := failures[f.What]
 	if !ok {
-		return broken("unknown reason of a failed start: %.100q", f.What)
+		return protocolError("unknown reason of a failed start: %.100q", f.What)
 	}
 	e := &fumehood.Error{Class: class, Err: errors.New(f.Text)}
 	switch f.What {

@@ -28,9 +28,9 @@ type fake struct {
 // newFake connects a client to a guest that has sent its greeting.
 func newFake(t *testing.T) (*Guest, *fake) {
 	t.Helper()
-	ours, theirs := net.Pipe()
-	g := New(ours)
-	f := fakeOn(t, theirs)
+	hostEnd, guestEnd := net.Pipe()
+	g := New(hostEnd)
+	f := fakeOn(t, guestEnd)
 	t.Cleanup(g.Close)
 	return g, f
 }
@@ -109,8 +109,8 @@ func reply(r wire.Reply) string { return string(wire.Append(nil, &r)) }
 
 func exit(e wire.Exit) string { return reply(wire.Reply{Exit: &e}) }
 
-func failed(what string) string {
-	return reply(wire.Reply{Failed: &wire.Failed{What: what, Text: "why not"}})
+func failed(name string) string {
+	return reply(wire.Reply{Failed: &wire.Failed{What: name, Text: "why not"}})
 }
 
 // Replies of a guest about a command that succeeds.

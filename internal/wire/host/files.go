@@ -51,7 +51,7 @@ func (t *transfer) failure(err error) error {
 	if t.ctx.Err() != nil {
 		return &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(t.ctx)}
 	}
-	return lost(err)
+	return lostError(err)
 }
 
 // reply waits for the guest's next answer.
@@ -61,7 +61,7 @@ func (t *transfer) reply() (wire.FileReply, error) {
 	case err != nil:
 		return wire.FileReply{}, t.failure(err)
 	case ev.Type != wire.Message:
-		return wire.FileReply{}, broken("content where an answer was expected")
+		return wire.FileReply{}, protocolError("content where an answer was expected")
 	}
 	reply, err := decodeReply(ev.Payload)
 	if reply.Failed != nil && reply.Failed.BadContent && t.ctx.Err() != nil {
@@ -73,7 +73,7 @@ func (t *transfer) reply() (wire.FileReply, error) {
 func decodeReply(text []byte) (wire.FileReply, error) {
 	var r wire.FileReply
 	if err := json.Unmarshal(text, &r); err != nil {
-		return r, broken("%w", err)
+		return r, protocolError("%w", err)
 	}
 	if r.Failed != nil {
 		return r, fileFailure(r.Failed)
@@ -119,11 +119,11 @@ func fileFailure(f *wire.FileError) error {
 // info converts the description of a file. It takes the file's name from the requested path, not from the guest.
 func info(i *wire.FileInfo, name string) (fumehood.FileInfo, error) {
 	if i == nil || i.Size < 0 {
-		return fumehood.FileInfo{}, broken("invalid file description")
+		return fumehood.FileInfo{}, protocolError("invalid file description")
 	}
 	mode := fs.FileMode(i.Mode)
 	if i.Size > 0 && !mode.IsRegular() || len(i.Link) > 0 && mode.Type() != fs.ModeSymlink {
-		return fumehood.FileInfo{}, broken("invalid file description of mode %v", mode)
+		return fumehood.FileInfo{}, protocolError("invalid file description of mode %v", mode)
 	}
 	return fumehood.FileInfo{
 		Name: path.Base(name), Size: i.Size, Mode: mode, ModTime: time.Unix(0, i.ModTime), LinkTarget: string(i.Link),
@@ -149,7 +149,7 @@ func (g *Guest) Identify(ctx context.Context, name string) (wire.FileID, error) 
 	}
 	t.end()
 	if r.ID == nil || r.ID.Boot == "" {
-		return wire.FileID{}, broken("a file without an identity")
+		return wire.FileID{}, protocolError("a file without an identity")
 	}
 	return *r.ID, nil
 }
@@ -229,12 +229,12 @@ func (t *transfer) incoming() *incoming {
 		case err != nil:
 			return t.failure(err)
 		case ev.Type != wire.Message:
-			return broken("content on channel %d", ev.Channel)
+			return protocolError("content on channel %d", ev.Channel)
 		}
 		if _, err := decodeReply(ev.Payload); err != nil {
 			return err
 		}
-		return broken("an answer in the middle of content")
+		return protocolError("an answer in the middle of content")
 	}}}
 }
 
@@ -280,23 +280,23 @@ func (g *Guest) send(ctx context.Context, req wire.File, r io.Reader, size int64
 	sent, rerr, serr := t.s.SendFrom(wire.Stdin, r, size)
 	switch {
 	case serr != nil:
-		return sent, t.refused(serr)
+		return sent, t.refusal(serr)
 	case rerr != nil:
 		return sent, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("read the content: %w", rerr)}
 	case sent < size:
 		return sent, nil
 	}
 	if err := t.s.SendEnd(wire.Stdin); err != nil {
-		return sent, t.refused(err)
+		return sent, t.refusal(err)
 	}
 	_, err = t.reply()
 	return sent, err
 }
 
-// refused returns why the guest accepts no more content: the error that it sent before it closed the stream, if any.
-func (t *transfer) refused(err error) error {
-	if _, said := t.reply(); said != nil {
-		return said
+// refusal returns why the guest accepts no more content: the error that it sent before it closed the stream, if any.
+func (t *transfer) refusal(err error) error {
+	if _, err := t.reply(); err != nil {
+		return err
 	}
 	return t.failure(err)
 }

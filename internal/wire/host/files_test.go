@@ -262,10 +262,10 @@ func TestUpload_canceled(t *testing.T) {
 		<-f.opened
 		f.say(1, "{}")
 	}()
-	said := false
+	canceled := false
 	tree := readerFunc(func(p []byte) (int, error) {
-		if !said {
-			said = true
+		if !canceled {
+			canceled = true
 			f.say(1, `{"failed":{"bad_content":true,"text":"bad archive: content incomplete"}}`)
 			f.send(1, wire.Close)
 			go func() {

@@ -98,7 +98,7 @@ func (g *Guest) call(ctx context.Context, l net.Listener, path string, listen bo
 // lost already.
 func (g *Guest) join(conn net.Conn) error {
 	if err := g.first.Err(); err != nil {
-		return errors.Join(lost(err), conn.Close())
+		return errors.Join(lostError(err), conn.Close())
 	}
 	c := wire.NewConn(quiet(conn), wire.Host, nil)
 	g.conn.Store(c)

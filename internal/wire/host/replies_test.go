@@ -110,20 +110,20 @@ func TestExec_protocolErrors(t *testing.T) {
 }
 
 func TestExec_failedStart(t *testing.T) {
-	for what, class := range map[string]error{
+	for kind, class := range map[string]error{
 		wire.NoProgram: fumehood.ErrProgramNotFound, wire.NoExecutable: fumehood.ErrNotExecutable,
 		wire.NoDir: fumehood.ErrDirNotFound, wire.NoStart: fumehood.ErrNotStarted, wire.NoResources: fumehood.ErrInfrastructure,
 		wire.UsedUp: fumehood.ErrBroken, wire.Hindered: fumehood.ErrBroken, wire.NoProcesses: fumehood.ErrLimit, wire.NoRlimit: fumehood.ErrUnsupported,
 	} {
 		g, f := newFake(t)
 		_, _, err := run(t, g, f, command, false, func(s uint32) {
-			f.say(s, failed(what))
+			f.say(s, failed(kind))
 		})
 		if got := fumehood.ClassOf(err); !errors.Is(got, class) || !strings.Contains(err.Error(), "why not") {
-			t.Errorf("%s: got %v (class %v)", what, err, got)
+			t.Errorf("%s: got %v (class %v)", kind, err, got)
 		}
 		if n := f.count(wire.Open); n != 1 {
-			t.Errorf("%s: %d requests", what, n)
+			t.Errorf("%s: %d requests", kind, n)
 		}
 	}
 }

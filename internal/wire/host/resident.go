@@ -25,8 +25,8 @@ const (
 	askWithin = 30 * time.Second
 )
 
-// Dialed returns a connection to a resident guest's socket for Meet. It takes over conn.
-func Dialed(conn net.Conn) io.ReadWriteCloser { return quiet(conn) }
+// ResidentConn returns a connection to a resident guest's socket for Meet. It takes over conn.
+func ResidentConn(conn net.Conn) io.ReadWriteCloser { return quiet(conn) }
 
 // Meet connects to a resident guest over rw, and both sides prove to each other that they know the secret. If that
 // fails, the error is an ErrUnavailable. It also matches io.EOF if no guest answered.
@@ -68,15 +68,15 @@ func (g *Guest) Reside(ctx context.Context, name string, secret []byte, linger t
 func (g *Guest) ask(ctx context.Context, r wire.Request, answer any) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, askWithin, fmt.Errorf("no answer within %v", askWithin))
 	defer cancel()
-	s, err := g.answered(ctx, r, answer)
+	s, err := g.roundTrip(ctx, r, answer)
 	if err == nil {
 		s.Close()
 	}
 	return err
 }
 
-// answered sends a request and waits for the answer, the guest's first message. It returns the open stream.
-func (g *Guest) answered(ctx context.Context, r wire.Request, answer any) (*wire.Stream, error) {
+// roundTrip sends a request and waits for the answer, the guest's first message. It returns the open stream.
+func (g *Guest) roundTrip(ctx context.Context, r wire.Request, answer any) (*wire.Stream, error) {
 	s, err := g.request(r)
 	if err != nil {
 		return nil, err
@@ -85,23 +85,23 @@ func (g *Guest) answered(ctx context.Context, r wire.Request, answer any) (*wire
 	switch ev, err := s.Receive(); {
 	case !stop() || err != nil:
 		s.Close()
-		return nil, g.unanswered(ctx, err)
+		return nil, g.answerError(ctx, err)
 	case ev.Type != wire.Message || json.Unmarshal(ev.Payload, answer) != nil:
 		s.Close()
-		return nil, broken("invalid answer")
+		return nil, protocolError("invalid answer")
 	}
 	return s, nil
 }
 
-// unanswered returns the error of a request whose stream has ended.
-func (g *Guest) unanswered(ctx context.Context, err error) error {
+// answerError returns the error of a request whose stream has ended.
+func (g *Guest) answerError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return &fumehood.Error{Class: fumehood.ErrCanceled, Err: context.Cause(ctx)}
 	case errors.Is(err, wire.ErrProtocol):
-		return broken("%w", err)
+		return protocolError("%w", err)
 	}
-	return lost(err)
+	return lostError(err)
 }
 
 // Reserve makes a resident guest reserve a number above the given one. It is for a detached command that another
@@ -116,7 +116,7 @@ func (g *Guest) Reserve(ctx context.Context, user string, above int) (int, error
 	case answer.Failed != nil:
 		return 0, startFailure(answer.Failed)
 	case answer.ID <= above:
-		return 0, broken("reserved number %d is not above %d", answer.ID, above)
+		return 0, protocolError("reserved number %d is not above %d", answer.ID, above)
 	}
 	return answer.ID, nil
 }
@@ -136,34 +136,34 @@ func (g *Guest) Detached(ctx context.Context) ([]provider.DetachedInfo, error) {
 		case errors.Is(err, io.EOF) && g.conn.Load().Err() == nil:
 			return io.EOF
 		case err != nil:
-			return g.unanswered(ctx, err)
+			return g.answerError(ctx, err)
 		}
-		return broken("invalid list of detached commands")
+		return protocolError("invalid list of detached commands")
 	}}, wire.MaxList+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(list) > wire.MaxList {
-		return nil, broken("list of detached commands too long")
+		return nil, protocolError("list of detached commands too long")
 	}
-	return listed(list, time.Now())
+	return decodeList(list, time.Now())
 }
 
-// listed decodes a list and checks it, including the order of the numbers.
-func listed(text []byte, now time.Time) ([]provider.DetachedInfo, error) {
-	var said []wire.Detached
-	if err := json.Unmarshal(text, &said); err != nil {
-		return nil, broken("%w", err)
+// decodeList decodes a list and checks it, including the order of the numbers.
+func decodeList(text []byte, now time.Time) ([]provider.DetachedInfo, error) {
+	var entries []wire.Detached
+	if err := json.Unmarshal(text, &entries); err != nil {
+		return nil, protocolError("%w", err)
 	}
-	if len(said) > wire.MaxDetached {
-		return nil, broken("too many detached commands: %d", len(said))
+	if len(entries) > wire.MaxDetached {
+		return nil, protocolError("too many detached commands: %d", len(entries))
 	}
-	all := make([]provider.DetachedInfo, 0, len(said))
+	all := make([]provider.DetachedInfo, 0, len(entries))
 	const oldest = int64(1<<63-1) / int64(time.Microsecond)
 	last := 0
-	for _, d := range said {
+	for _, d := range entries {
 		if d.ID <= last || d.AgeUS < 0 || d.AgeUS > oldest || (len(d.Args) == 0) == (len(d.User) == 0) {
-			return nil, broken("invalid detached command: number %d, %d µs old, %d arguments", d.ID, d.AgeUS, len(d.Args))
+			return nil, protocolError("invalid detached command: number %d, %d µs old, %d arguments", d.ID, d.AgeUS, len(d.Args))
 		}
 		last = d.ID
 		info := provider.DetachedInfo{ID: d.ID, User: string(d.User), Started: now.Add(-time.Duration(d.AgeUS) * time.Microsecond), Ended: d.Ended, Stdin: d.Stdin}
@@ -192,10 +192,10 @@ func (g *Guest) Detach(ctx context.Context, cmd fumehood.Cmd, id int, out provid
 	request := p.request(cmd)
 	request.Detach, request.ID = true, id
 	request.WallMS = (cmd.Timeout + time.Millisecond - 1).Milliseconds() // 0 means no limit
-	d, err := g.looked(ctx, p, wire.Request{Exec: &request})
+	d, err := g.awaitDetached(ctx, p, wire.Request{Exec: &request})
 	if err == nil && id != 0 && d.id != id {
 		p.close()
-		return nil, broken("detached command has number %d, want %d", d.id, id)
+		return nil, protocolError("detached command has number %d, want %d", d.id, id)
 	}
 	return d, err
 }
@@ -214,7 +214,7 @@ func (g *Guest) Program(ctx context.Context, follow bool, out provider.Sink) (*D
 func (g *Guest) watch(ctx context.Context, cmd fumehood.Cmd, join wire.Join, out provider.Sink) (*Detached, error) {
 	p := newProcess(cmd, false, out)
 	p.watching = true
-	return g.looked(ctx, p, wire.Request{Join: &join})
+	return g.awaitDetached(ctx, p, wire.Request{Join: &join})
 }
 
 // Restart sets when the guest starts the service's own program again. Without a program it is an ErrConfig.
@@ -229,7 +229,7 @@ func (g *Guest) Restart(ctx context.Context, r wire.Restart) error {
 	return nil
 }
 
-func (g *Guest) looked(ctx context.Context, p *Process, r wire.Request) (*Detached, error) {
+func (g *Guest) awaitDetached(ctx context.Context, p *Process, r wire.Request) (*Detached, error) {
 	if err := g.begin(ctx, p, r); err != nil {
 		return nil, err
 	}
@@ -273,18 +273,18 @@ func (g *Guest) Forget(ctx context.Context, id int) error {
 // at handles the offset of a stream's next output.
 func (p *Process) at(ev wire.Event) error {
 	i := ev.Channel - wire.StdoutAt
-	p.s.Consumed(len(ev.Payload))
+	p.s.Consume(len(ev.Payload))
 	p.offset[i] = append(p.offset[i], ev.Payload...)
 	switch n := len(p.offset[i]); {
 	case n > 8:
-		return broken("an offset of %d bytes", n)
+		return protocolError("an offset of %d bytes", n)
 	case n < 8:
 		return nil
 	}
 	next := int64(binary.BigEndian.Uint64(p.offset[i])) //nolint:gosec // a negative one is rejected
 	p.offset[i] = nil
 	if next <= p.kept[i] {
-		return broken("output continues at byte %d after byte %d", next, p.kept[i])
+		return protocolError("output continues at byte %d after byte %d", next, p.kept[i])
 	}
 	select {
 	case <-p.skips:

@@ -22,15 +22,15 @@ import (
 
 var secret = bytes.Repeat([]byte{7}, wire.SecretSize)
 
-// meet connects a client to a fake resident guest that knows the secret theirs.
-func meet(t *testing.T, theirs []byte) (*Guest, *fake, error) {
+// meet connects a client to a fake resident guest that knows the secret peerSecret.
+func meet(t *testing.T, peerSecret []byte) (*Guest, *fake, error) {
 	t.Helper()
-	ours, conn := net.Pipe()
+	hostEnd, conn := net.Pipe()
 	proved := make(chan error, 1)
-	go func() { proved <- wire.Prove(conn, wire.Guest, theirs) }()
-	g, err := Meet(t.Context(), ours, secret)
+	go func() { proved <- wire.Prove(conn, wire.Guest, peerSecret) }()
+	g, err := Meet(t.Context(), hostEnd, secret)
 	if err != nil {
-		_ = ours.Close()
+		_ = hostEnd.Close()
 		_ = conn.Close()
 		return nil, nil, errors.Join(err, <-proved)
 	}
@@ -54,28 +54,28 @@ func newResident(t *testing.T) (*Guest, *fake) {
 func TestMeet(t *testing.T) {
 	newResident(t)
 	soon(t, func() {
-		ours, theirs := net.Pipe()
+		hostEnd, guestEnd := net.Pipe()
 		go func() { // does not know the secret, and sends arbitrary bytes
-			_, _ = theirs.Write(make([]byte, 32))
-			_, _ = io.ReadFull(theirs, make([]byte, 64))
-			_, _ = theirs.Write(make([]byte, 32))
+			_, _ = guestEnd.Write(make([]byte, 32))
+			_, _ = io.ReadFull(guestEnd, make([]byte, 64))
+			_, _ = guestEnd.Write(make([]byte, 32))
 		}()
-		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, wire.ErrStranger) {
+		if _, err := Meet(t.Context(), hostEnd, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, wire.ErrStranger) {
 			t.Errorf("wrong secret: %v", err)
 		}
 	})
 	soon(t, func() {
-		ours, theirs := net.Pipe()
-		_ = theirs.Close()
-		if _, err := Meet(t.Context(), ours, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, io.EOF) {
+		hostEnd, guestEnd := net.Pipe()
+		_ = guestEnd.Close()
+		if _, err := Meet(t.Context(), hostEnd, secret); !errors.Is(err, fumehood.ErrUnavailable) || !errors.Is(err, io.EOF) {
 			t.Errorf("no guest: %v", err)
 		}
 	})
 	soon(t, func() {
-		ours, _ := net.Pipe()
+		hostEnd, _ := net.Pipe()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		if _, err := Meet(ctx, ours, secret); !errors.Is(err, fumehood.ErrUnavailable) {
+		if _, err := Meet(ctx, hostEnd, secret); !errors.Is(err, fumehood.ErrUnavailable) {
 			t.Errorf("silent guest: %v", err)
 		}
 	})
@@ -446,7 +446,7 @@ func FuzzList(f *testing.F) {
 	f.Add([]byte(`[{"id":1000,"args":[null],"age_us":9223372036854775807}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		now := time.Now()
-		all, err := listed(text, now)
+		all, err := decodeList(text, now)
 		if err != nil {
 			if fumehood.ClassOf(err) == nil {
 				t.Errorf("error without a class: %v", err)

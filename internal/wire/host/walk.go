@@ -35,12 +35,12 @@ func (g *Guest) Walk(ctx context.Context, root string, depth int) iter.Seq2[fume
 			case err == nil:
 				e, failed, err = w.next(line)
 			case errors.Is(err, bufio.ErrBufferFull):
-				err = broken("a line of more than %d bytes", wire.MaxWalkLine)
+				err = protocolError("a line of more than %d bytes", wire.MaxWalkLine)
 			case !errors.Is(err, io.EOF):
 			case len(line) > 0:
-				err = broken("incomplete line")
+				err = protocolError("incomplete line")
 			case w.last == "":
-				err = broken("empty walk")
+				err = protocolError("empty walk")
 			default:
 				return
 			}
@@ -64,33 +64,33 @@ type walk struct {
 
 // next checks an entry. failed is the error that the guest reports for it, err the error of an invalid entry.
 func (w *walk) next(line []byte) (e fumehood.WalkEntry, failed, err error) {
-	var said wire.WalkEntry
-	if err := json.Unmarshal(line, &said); err != nil {
-		return e, nil, broken("%w", err)
+	var entry wire.WalkEntry
+	if err := json.Unmarshal(line, &entry); err != nil {
+		return e, nil, protocolError("%w", err)
 	}
-	e.Path = string(said.Path)
+	e.Path = string(entry.Path)
 	name := path.Join(w.root, e.Path)
 	switch first := w.last == ""; {
 	case first && e.Path != ".", !first && !below(e.Path):
-		return e, nil, broken("walk entry outside the root: %.100q", e.Path)
+		return e, nil, protocolError("walk entry outside the root: %.100q", e.Path)
 	case !first && w.last != "." && !before(w.last, e.Path):
-		return e, nil, broken("walk entries out of order: %.100q, %.100q", w.last, e.Path)
+		return e, nil, protocolError("walk entries out of order: %.100q, %.100q", w.last, e.Path)
 	case w.depth >= 0 && !first && strings.Count(e.Path, "/") >= w.depth:
-		return e, nil, broken("a walk deeper than %d levels", w.depth)
-	case said.Info == nil && said.Failed == nil:
-		return e, nil, broken("empty walk entry")
+		return e, nil, protocolError("a walk deeper than %d levels", w.depth)
+	case entry.Info == nil && entry.Failed == nil:
+		return e, nil, protocolError("empty walk entry")
 	case first:
 		name = w.root
 	}
 	w.last = e.Path
 	e.FileInfo = fumehood.FileInfo{Name: path.Base(name), UID: -1, GID: -1}
-	if said.Info != nil {
-		if e.FileInfo, err = info(said.Info, name); err != nil {
+	if entry.Info != nil {
+		if e.FileInfo, err = info(entry.Info, name); err != nil {
 			return e, nil, err
 		}
 	}
-	if said.Failed != nil {
-		failed = fileFailure(said.Failed)
+	if entry.Failed != nil {
+		failed = fileFailure(entry.Failed)
 	}
 	return e, failed, nil
 }

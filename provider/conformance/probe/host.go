@@ -73,4 +73,4 @@ func (host) Link(target, path string) error { return os.Symlink(target, path) }
 func (host) Lock(path string) error { return os.Chmod(path, 0) }
 
 // errNoSuchThing returns the error for something that this operating system does not support.
-func errNoSuchThing(what string) error { return fmt.Errorf("%s: not supported on this system", what) }
+func errNoSuchThing(name string) error { return fmt.Errorf("%s: not supported on this system", name) }

@@ -25,7 +25,7 @@ var limitCommands = map[string]command{
 		if err != nil {
 			return usageError(err.Error())
 		}
-		l, err := limited(env)
+		l, err := readLimits(env)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ var limitCommands = map[string]command{
 	"hold": {"FILE N: open FILE N times, and print how many opens succeeded", 2, runHold},
 	"fork": {"N: start N children that live for a minute, and print how many started", 1, runFork},
 	"limits": {": print the limits of this process: name, soft and hard limit", 0, func(_ context.Context, env Env, _ []string) error {
-		l, err := limited(env)
+		l, err := readLimits(env)
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ var limitCommands = map[string]command{
 	}},
 }
 
-func limited(env Env) (Limited, error) {
+func readLimits(env Env) (Limited, error) {
 	if l, ok := env.System.(Limited); ok {
 		return l, nil
 	}
@@ -88,7 +88,7 @@ func runHold(_ context.Context, env Env, args []string) error {
 	if err != nil {
 		return usageError(err.Error())
 	}
-	l, err := limited(env)
+	l, err := readLimits(env)
 	if err != nil {
 		return err
 	}

@@ -97,9 +97,9 @@ type command struct {
 	run   func(ctx context.Context, env Env, args []string) error
 }
 
-var commands = merged(outputCommands, inputCommands, processCommands, fileCommands, limitCommands)
+var commands = mergeCommands(outputCommands, inputCommands, processCommands, fileCommands, limitCommands)
 
-func merged(groups ...map[string]command) map[string]command {
+func mergeCommands(groups ...map[string]command) map[string]command {
 	all := map[string]command{}
 	for _, g := range groups {
 		maps.Copy(all, g)

@@ -51,9 +51,9 @@ func packages(ctx context.Context, arch string) ([]pkg, error) {
 	return all, nil
 }
 
-// Compiled returns the files of this module that the go command compiles into the guests, by their path in the
+// CompiledFiles returns the files of this module that the go command compiles into the guests, by their path in the
 // module.
-func Compiled(ctx context.Context) (map[string]bool, error) {
+func CompiledFiles(ctx context.Context) (map[string]bool, error) {
 	files := map[string]bool{}
 	for _, arch := range Architectures {
 		all, err := packages(ctx, arch)

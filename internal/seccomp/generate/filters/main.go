@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/internal/seccomp"
 )
 
-func write(folder string) error {
+func writeFilters(folder string) error {
 	profile, err := seccomp.Load("")
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func write(folder string) error {
 }
 
 func main() {
-	if err := write(os.Args[1]); err != nil {
+	if err := writeFilters(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "write the filters:", err)
 		os.Exit(1)
 	}
