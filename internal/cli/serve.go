@@ -18,7 +18,6 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/hostpath"
-	"github.com/fumehood/fumehood/internal/quiet"
 	"github.com/fumehood/fumehood/internal/server"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/session/spec"
@@ -187,7 +186,7 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		}
 		a.tell("serving %s", path)
 	}
-	return s.Serve(ctx, quiet.Listen(l))
+	return s.Serve(ctx, server.QuietListener(l))
 }
 
 const (

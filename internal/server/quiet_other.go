@@ -1,6 +1,6 @@
 //go:build !linux
 
-package quiet
+package server
 
 import "net"
 

@@ -1,4 +1,4 @@
-package quiet
+package server
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 func listen(t *testing.T) (net.Listener, error) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
-	return Listen(l), err
+	return QuietListener(l), err
 }
 
 // pipe returns both ends of a connection, of which the second has been accepted by Listen.
