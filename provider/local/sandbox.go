@@ -10,7 +10,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
-	"github.com/fumehood/fumehood/internal/hostfiles"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -45,9 +44,9 @@ func (b *sandbox) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 // Files returns the host's files. For any user but "" every call on them returns ErrUnsupported.
 func (b *sandbox) Files(user string) provider.FileBackend {
 	if user == "" {
-		return hostfiles.New()
+		return newHostFiles()
 	}
-	return hostfiles.Refuse(&fumehood.Error{
+	return refuseFiles(&fumehood.Error{
 		Class: fumehood.ErrUnsupported, Err: errors.New("the local provider cannot access files as another user"),
 		Hint: "leave out As",
 	})

@@ -1,6 +1,6 @@
 //go:build unix
 
-package hostfiles
+package local
 
 import "syscall"
 

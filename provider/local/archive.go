@@ -1,4 +1,4 @@
-package hostfiles
+package local
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package hostfiles
+package local
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Refuse returns files whose every operation fails with err. It is for users that a provider does not support.
-func Refuse(err error) provider.FileBackend { return refused{err} }
+// refuseFiles returns files whose every operation fails with err. It is for users that a provider does not support.
+func refuseFiles(err error) provider.FileBackend { return refused{err} }
 
 type refused struct{ err error }
 

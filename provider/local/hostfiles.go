@@ -1,7 +1,4 @@
-// Package hostfiles implements a provider's files by the files of this process's host. It is for providers whose
-// sandboxes have a directory of the host, or the whole host. As links reach all files of the host, such a provider is an
-// exception to the promise "links/links stay inside the sandbox".
-package hostfiles
+package local
 
 import (
 	"context"
@@ -21,10 +18,6 @@ import (
 	"github.com/fumehood/fumehood/internal/guest/files"
 	"github.com/fumehood/fumehood/provider"
 )
-
-func classError(class error, format string, a ...any) error {
-	return &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...)}
-}
 
 // fileError assigns a class to an error of package os, by errno, and removes the redundant path.
 func fileError(err error) error {
@@ -95,10 +88,13 @@ func infoOf(info fs.FileInfo, link string) fumehood.FileInfo {
 	return out
 }
 
-// New returns the host's files, accessed with the permissions of this process. Paths are the host's own: a link is
+// newHostFiles returns the host's files, accessed with the permissions of this process. Paths are the host's own: a link is
 // followed wherever it leads, and only Upload keeps its entries inside its directory.
-func New() provider.FileBackend { return hostFiles{} }
+func newHostFiles() provider.FileBackend { return hostFiles{} }
 
+// hostFiles implements a provider's files by the files of this process's host. Its sandboxes have a directory of the host,
+// or the whole host. As links reach all files of the host, the provider is an exception to the promise "links/links stay
+// inside the sandbox".
 type hostFiles struct{}
 
 func (hostFiles) Stat(_ context.Context, path string) (fumehood.FileInfo, error) {
