@@ -129,8 +129,9 @@ tidy: ## check that go.mod and go.sum are tidy, here and in tools
 	$(GO) -C tools/runsc mod tidy -diff
 	$(GO) -C tools/buildkit mod tidy -diff
 
-names: ## check that the project's former name is gone
+names: ## check that the project's former name is gone, and that identifiers say what they are
 	@scripts/check-names
+	@$(GO) test -count=1 -run '^TestIdentifiers' ./scripts
 
 words: ## check that texts are in plain English
 	@scripts/check-words
