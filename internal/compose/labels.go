@@ -9,8 +9,8 @@ const (
 	VersionLabel     = "com.docker.compose.version"          // version of the SDK
 	WorkingDirLabel  = "com.docker.compose.project.working_dir"
 	ConfigFilesLabel = "com.docker.compose.project.config_files"
-	// Of a container: a hash of its service, the ID of its image, and the services that it depends on.
-	HashLabel         = "com.docker.compose.config-hash"
-	ImageLabel        = "com.docker.compose.image"
+	HashLabel        = "com.docker.compose.config-hash"
+	ImageLabel       = "com.docker.compose.image" // the ID of the container's image
+
 	DependenciesLabel = "com.docker.compose.depends_on"
 )

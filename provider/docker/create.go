@@ -42,7 +42,11 @@ func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, 
 			return nil, err
 		}
 		sb.writeProject(project)
-		err = sb.p.compose.Create(ctx, project, sb.ids[compose.DefaultService])
+		single := "" // the ID of the image of a generated project
+		if sb.loaded == nil {
+			single = sb.ids[compose.DefaultService]
+		}
+		err = sb.p.compose.Create(ctx, project, single)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

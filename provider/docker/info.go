@@ -2,9 +2,9 @@ package docker
 
 import (
 	"context"
-	"github.com/fumehood/fumehood/internal/image"
 
 	"github.com/fumehood/fumehood/internal/docker/engine"
+	"github.com/fumehood/fumehood/internal/image"
 )
 
 // info returns what the daemon reports about itself, and asks it once. Use it only for data that no other call returns:

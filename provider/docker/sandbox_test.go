@@ -16,12 +16,11 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/fumehood/fumehood/internal/owner/reaper/early"
-
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
+	_ "github.com/fumehood/fumehood/internal/owner/reaper/early"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/test/tier"

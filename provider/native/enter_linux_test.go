@@ -5,7 +5,6 @@ package native
 import (
 	"context"
 	"errors"
-	"github.com/fumehood/fumehood/internal/box"
 	"io"
 	"log/slog"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/test/testimages"
 	"github.com/fumehood/fumehood/test/tier"
 )

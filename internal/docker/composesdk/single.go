@@ -11,28 +11,28 @@ import (
 	sdk "github.com/docker/compose/v5/pkg/compose"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
-	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/docker/engine"
 )
 
 // single returns how to create the container of a project that consists of it alone, as the SDK would create it. The SDK
 // looks up objects of the project first, which takes five calls of the Engine. single returns false for a project that has
 // anything that it does not know. image is the ID of the container's image.
-func single(p *types.Project, image string) (opts client.ContainerCreateOptions, ok bool) {
+func single(p *types.Project, image string) (c engine.NewContainer, ok bool) {
 	if len(p.Services) != 1 || len(p.Networks) > 0 || image == "" {
-		return opts, false
+		return c, false
 	}
 	var svc types.ServiceConfig
 	for _, svc = range p.Services {
 	}
 	mounts, ok := mountsOf(p, svc.Volumes)
-	if !ok || svc.NetworkMode == "" || svc.StopGracePeriod == nil || svc.Logging == nil || !isKnown(svc) {
-		return opts, false
+	if !ok || svc.ContainerName == "" || svc.NetworkMode == "" || svc.StopGracePeriod == nil || svc.Logging == nil || !isKnown(svc) {
+		return c, false
 	}
 	hash, err := sdk.ServiceHash(svc)
 	if err != nil {
-		return opts, false
+		return c, false
 	}
 	labels := maps.Clone(svc.Labels)
 	maps.Copy(labels, svc.CustomLabels)
@@ -57,8 +57,8 @@ func single(p *types.Project, image string) (opts client.ContainerCreateOptions,
 	if svc.PidsLimit != 0 {
 		host.PidsLimit = &svc.PidsLimit
 	}
-	return client.ContainerCreateOptions{
-		Name: svc.ContainerName, HostConfig: host,
+	return engine.NewContainer{
+		Name: svc.ContainerName, Host: host,
 		Config: &container.Config{
 			User: svc.User, OpenStdin: svc.StdinOpen, AttachStdout: true, AttachStderr: true, Env: env, Cmd: []string(svc.Command), Image: svc.Image,
 			WorkingDir: svc.WorkingDir, Entrypoint: []string(svc.Entrypoint), Labels: labels, StopSignal: svc.StopSignal, StopTimeout: &grace,

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/fumehood/fumehood/internal/owner"
 	"io"
 	"maps"
 	"net/netip"
@@ -21,6 +20,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -229,13 +229,20 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return c.translate(err, "start container")
 }
 
+// NewContainer describes a container to create.
+type NewContainer struct {
+	Name   string
+	Config *container.Config
+	Host   *container.HostConfig
+}
+
 // CreateContainer creates a container, unless one of its name exists.
-func (c *Client) CreateContainer(ctx context.Context, opts client.ContainerCreateOptions) error {
-	_, err := c.api.ContainerCreate(ctx, opts)
+func (c *Client) CreateContainer(ctx context.Context, n NewContainer) error {
+	_, err := c.api.ContainerCreate(ctx, client.ContainerCreateOptions{Name: n.Name, Config: n.Config, HostConfig: n.Host})
 	if errdefs.IsConflict(err) {
 		return nil
 	}
-	return c.translate(err, "create sandbox "+opts.Config.Labels[owner.LabelSandbox])
+	return c.translate(err, "create sandbox "+n.Config.Labels[owner.LabelSandbox])
 }
 
 // StopContainer kills the processes of a container, and does not remove it. A container that does not run is left as
