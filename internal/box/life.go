@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -49,6 +50,8 @@ type Life struct {
 	// KeptLater reports whether a sandbox becomes a kept one only when its start is complete. Otherwise it needs no
 	// reaper from its first object on.
 	KeptLater bool
+
+	logged sync.Map // what LogFiles has logged, by key or variable and place
 }
 
 // NewKey returns the secret of a kept sandbox's guests.

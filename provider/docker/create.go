@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"github.com/fumehood/fumehood/internal/box"
 	"cmp"
 	"context"
 	"errors"
@@ -145,17 +146,10 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 		sb.ids, sb.arch = map[string]string{compose.DefaultService: i.ID}, i.Arch
 		return err
 	}
-	if sb.loaded, err = compose.Load(ctx, sb.Spec.Name, *sb.Spec.Compose); err != nil {
-		var failed *compose.LoadError
-		if errors.As(err, &failed) {
-			sb.Rec.Hide(failed.Variables)
-		}
+	if sb.loaded, err = box.LoadProject(ctx, sb.Spec, sb.Rec); err != nil {
 		return err
 	}
-	for _, env := range sb.loaded.Variables() {
-		sb.Rec.Hide(env)
-	}
-	sb.p.logFiles(sb.Spec, sb.loaded)
+	sb.p.life.LogFiles(sb.Spec, sb.loaded)
 	if sb.loaded.AsksForRuntime() {
 		if _, err := sb.p.runtimes(ctx); err != nil { // needed to check that a requested runtime isolates no less than the default
 			return err
@@ -242,7 +236,7 @@ func (sb *sandbox) plan(ctx context.Context, guest string, unheld compose.Unheld
 // logChanges logs what weakens the isolation. It also logs that the project's networks are internal, which users may
 // not expect.
 func (sb *sandbox) logChanges(ctx context.Context) {
-	log := sb.p.loggerOf(sb.Spec)
+	log := sb.p.life.LoggerOf(sb.Spec)
 	if len(sb.loaded.Boundless(fumehood.DefaultMemory+1)) > 0 { // otherwise the daemon's memory is not needed
 		if info, err := sb.p.info(ctx); err == nil {
 			for _, name := range sb.loaded.Boundless(info.Memory) {
@@ -257,9 +251,5 @@ func (sb *sandbox) logChanges(ctx context.Context) {
 		log.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.Spec.Name)
 	}
 	provider.LogSeccomp(log, sb.Spec)
-	for _, c := range sb.changes {
-		if c.Unsafe {
-			log.Warn(brokenIsolation, "sandbox", sb.Spec.Name, "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)
-		}
-	}
+	sb.p.life.LogChanges(sb.Spec, sb.changes)
 }

@@ -2,44 +2,10 @@ package docker
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
-
-// describing returns the labels that describe a sandbox. It sets all labels that Fumehood defines, as sandbox.labels
-// does. User labels inherited from an image do not count, because no seal covers them.
-func describing(info fumehood.Info) map[string]string {
-	l := map[string]string{
-		owner.LabelConfig: info.ConfigFile, owner.LabelEnv: strings.Join(info.EnvNames, ","), owner.LabelUnenforced: strings.Join(info.Unenforced, ","),
-	}
-	for name, value := range info.Labels {
-		l[owner.LabelUser+name] = value
-	}
-	return l
-}
-
-// infoFromLabels returns the description of a sandbox from its labels.
-func infoFromLabels(labels map[string]string) fumehood.Info {
-	info := fumehood.Info{ConfigFile: labels[owner.LabelConfig]}
-	for label, value := range labels {
-		if name, ok := strings.CutPrefix(label, owner.LabelUser); ok {
-			if info.Labels == nil {
-				info.Labels = map[string]string{}
-			}
-			info.Labels[name] = value
-		}
-	}
-	if names := labels[owner.LabelEnv]; names != "" {
-		info.EnvNames = strings.Split(names, ",")
-	}
-	if limits := labels[owner.LabelUnenforced]; limits != "" {
-		info.Unenforced = strings.Split(limits, ",")
-	}
-	return info
-}
 
 // recordNetwork records which network the sandbox has, and which of its ports are reachable.
 func (sb *sandbox) recordNetwork() {

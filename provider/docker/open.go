@@ -3,7 +3,6 @@ package docker
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
-	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -69,9 +67,8 @@ func (p driver) Find(ctx context.Context, name string, expiries bool) ([]box.Fou
 // describeKept describes the kept sandbox of containers.
 func (p driver) describeKept(containers []engine.State, renewals []engine.Object) box.Found {
 	first, services := containers[0], byService(containers)
-	f := box.Found{KeptSandbox: provider.KeptSandbox{Info: infoFromLabels(first.Labels), Created: first.Created, States: map[string]string{}}}
-	f.Name, f.Provider = first.Labels[owner.LabelSandbox], p.Name()
-	f.Expires, _ = time.Parse(time.RFC3339, first.Labels[owner.LabelExpires]) // zero without the label
+	marks := box.Marks(first.Labels)
+	f := box.Found{KeptSandbox: provider.KeptSandbox{Info: marks.Info(p.Name()), Created: first.Created, Expires: marks.Expires(), States: map[string]string{}}}
 	for _, r := range renewals {
 		if until := timeOf(r, owner.LabelExpires); r.Labels[owner.LabelSandbox] == f.Name && !f.Expires.IsZero() && until.After(f.Expires) {
 			f.Expires = until
@@ -102,10 +99,7 @@ func (p driver) connect(ctx context.Context, about fumehood.Info, services [][]e
 	sb := &sandbox{p: p.Provider, Sandbox: box.Sandbox{
 		Spec: fumehood.Spec{Name: name, Image: first.Image, Keep: true, Binary: first.Labels[owner.LabelBinary]}, About: about,
 	}}
-	var err error
-	if sb.Key, err = hex.DecodeString(first.Labels[owner.LabelKey]); err != nil || len(sb.Key) != wire.SecretSize {
-		sb.Key = nil
-	}
+	sb.Key = box.Marks(first.Labels).Key()
 	if folder := filepath.Join(p.stateDir, name); p.stateDir != "" && filepath.IsLocal(name) && owner.ReadFolder(folder).Kept {
 		sb.folder = folder
 	}

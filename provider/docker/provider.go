@@ -134,7 +134,6 @@ type Provider struct {
 	admission *admission
 
 	seccompLogged sync.Once
-	filesLogged   sync.Map // what was logged about projects' files, by key or variable and place
 
 	mu         sync.Mutex
 	volumes    map[string]*guestVolumeOf // by architecture: the guest volume known to exist

@@ -96,6 +96,6 @@ func (p *Provider) guestOf(ctx context.Context, runtime string) (string, error) 
 // logRuntime logs a warning if a sandbox's runtime isolates less than the daemon's default.
 func (p *Provider) logRuntime(spec fumehood.Spec) {
 	if has := p.cachedRuntimes(); spec.Runtime != "" && has.OwnKernel("") && !has.OwnKernel(spec.Runtime) {
-		p.loggerOf(spec).Warn("the sandbox's runtime isolates less than the daemon's default", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
+		p.life.LoggerOf(spec).Warn("the sandbox's runtime isolates less than the daemon's default", "sandbox", spec.Name, "runtime", spec.Runtime, "default", has.Default)
 	}
 }

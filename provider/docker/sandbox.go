@@ -2,12 +2,10 @@ package docker
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -61,15 +59,7 @@ func (p *Provider) ownerLabels() map[string]string {
 // image's own labels would match where objects are only filtered by label. The seal covers the labels that are read.
 func (sb *sandbox) labels() map[string]string {
 	l := sb.p.ownerLabels()
-	l[owner.LabelSandbox], l[owner.LabelKept], l[owner.LabelSeccomp] = sb.Spec.Name, strconv.FormatBool(sb.Spec.Keep), sb.Spec.Seccomp
-	maps.Copy(l, describing(provider.Describe(&sb.Spec, fumehood.Info{Unenforced: sb.About.Unenforced})))
-	if !sb.Spec.Keep {
-		return l
-	}
-	l[owner.LabelKey], l[owner.LabelBinary], l[owner.LabelExpires] = hex.EncodeToString(sb.Key), sb.Spec.Binary, ""
-	if !sb.Expires.IsZero() {
-		l[owner.LabelExpires] = sb.Expires.UTC().Format(time.RFC3339)
-	}
+	maps.Copy(l, sb.Marks())
 	return l
 }
 

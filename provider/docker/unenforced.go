@@ -20,7 +20,7 @@ func (sb *sandbox) unenforcedLimits(holds engine.Holds) compose.Unheld {
 		sb.About.Unenforced = append(sb.About.Unenforced, "disk")
 	}
 	if len(sb.About.Unenforced) > 0 {
-		sb.p.loggerOf(sb.Spec).Warn("the daemon cannot enforce limits, as the run allows", "sandbox", sb.Spec.Name, "limits", strings.Join(sb.About.Unenforced, " "))
+		sb.p.life.LoggerOf(sb.Spec).Warn("the daemon cannot enforce limits, as the run allows", "sandbox", sb.Spec.Name, "limits", strings.Join(sb.About.Unenforced, " "))
 	}
 	return compose.Unheld{Memory: !holds.Memory, CPUs: !holds.CPUs}
 }

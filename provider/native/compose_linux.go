@@ -3,6 +3,7 @@
 package native
 
 import (
+	"github.com/fumehood/fumehood/internal/box"
 	"cmp"
 	"context"
 	"errors"
@@ -26,17 +27,9 @@ type project struct {
 // project loads the project of a spec with a name. The error is an ErrUnsupported that names file and line if this
 // provider cannot run it. With a recorder, the journal shows no value of the project's variables.
 func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*project, error) {
-	loaded, err := compose.Load(ctx, spec.Name, *spec.Compose)
+	loaded, err := box.LoadProject(ctx, spec, rec)
 	if err != nil {
-		if failed, ok := errors.AsType[*compose.LoadError](err); ok && rec != nil {
-			rec.Hide(failed.Variables)
-		}
 		return nil, err
-	}
-	if rec != nil {
-		for _, env := range loaded.Variables() {
-			rec.Hide(env)
-		}
 	}
 	if err := loaded.CheckPod(spec.Keep); err != nil {
 		return nil, err
@@ -118,18 +111,8 @@ func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 	if err != nil {
 		return all, err
 	}
-	log := j.p.loggerOf(j.spec).With("sandbox", j.spec.Name)
-	for _, w := range j.Warnings() {
-		log.Warn(w.Reason, "key", w.Key, "at", w.At)
-	}
-	for _, u := range j.Unset() {
-		log.Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
-	}
-	for _, c := range changes {
-		if c.Unsafe {
-			log.Warn("the isolation is broken, as the run allows", "service", c.Service, "key", c.Key, "value", c.To, "reason", c.Reason)
-		}
-	}
+	j.p.life.LogFiles(j.spec, j.Project)
+	j.p.life.LogChanges(j.spec, changes)
 	return all, nil
 }
 

@@ -46,7 +46,7 @@ func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
 		}
 	}
 	if len(named) > 0 {
-		p.loggerOf(spec).Warn("limits cannot be enforced without control groups, as the run allows", "sandbox", spec.Name, "limits", strings.Join(named, " "))
+		p.life.LoggerOf(spec).Warn("limits cannot be enforced without control groups, as the run allows", "sandbox", spec.Name, "limits", strings.Join(named, " "))
 	}
 	if len(all) > 0 {
 		p.unlimited.Do(func() {

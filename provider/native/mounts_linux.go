@@ -29,7 +29,7 @@ func (p *Provider) checkMounts(spec fumehood.Spec) ([]setup.Mount, error) {
 			return nil, bad("mount it elsewhere", "%s is reserved", at)
 		}
 		if why != "" {
-			p.loggerOf(spec).Warn("the isolation is broken, as the run allows", "sandbox", spec.Name, "path", m.Host, "reason", why)
+			p.life.LoggerOf(spec).Warn("the isolation is broken, as the run allows", "sandbox", spec.Name, "path", m.Host, "reason", why)
 		}
 		mounts[i] = setup.Mount{Host: file.Path, Container: at, Writable: m.Writable, Device: file.Device, Inode: file.Inode}
 	}

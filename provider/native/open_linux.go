@@ -60,14 +60,14 @@ func (p driver) Find(_ context.Context, name string, _ bool) ([]box.Found, error
 // describeKept describes the kept sandbox with a folder.
 func (p driver) describeKept(f owner.Folder) box.Found {
 	st, err := readState(f.Path)
-	found := box.Found{KeptSandbox: provider.KeptSandbox{Info: st.Info, Created: st.Created, Expires: f.Expires, States: map[string]string{}}}
+	found := box.Found{KeptSandbox: provider.KeptSandbox{Info: st.info(p.Name()), Created: st.Created, Expires: f.Expires, States: map[string]string{}}}
 	if err != nil {
 		p.log.Warn("a kept sandbox is damaged", "sandbox", f.Name, "error", err)
 		found.Info = fumehood.Info{Name: f.Name, Provider: p.Name(), Services: []fumehood.ServiceInfo{{Name: defaultService}}}
 		found.States[defaultService], found.Programs = "damaged", []bool{true}
 	}
-	for i, s := range st.Services {
-		name := st.Info.Services[i].Name
+	for _, s := range st.Services {
+		name := s.Info.Name
 		found.States[name] = condition(f.Path, groupOf(f.Path, name, len(st.Services) > 1), s.First)
 		found.Programs = append(found.Programs, s.Runs)
 	}
@@ -101,12 +101,12 @@ func (p driver) connect(folder string) (*sandbox, error) {
 		return nil, err
 	}
 	sb := &sandbox{
-		Sandbox: box.Sandbox{Spec: fumehood.Spec{Name: filepath.Base(folder), Keep: true}, About: st.Info, Key: st.Key},
+		Sandbox: box.Sandbox{Spec: fumehood.Spec{Name: filepath.Base(folder), Keep: true}, About: st.info(p.Name()), Key: st.Marks.Key()},
 		p:       p.Provider, folder: folder, guest: st.Guest, helper: st.Helper,
 	}
-	for i, described := range st.Services {
+	for _, described := range st.Services {
 		s := &service{sb: sb, config: described.Config, term: described.Term, runs: described.Runs}
-		s.Service = &box.Service{Info: st.Info.Services[i], Backend: s}
+		s.Service = &box.Service{Info: described.Info, Backend: s}
 		if s.cgroup, err = openCgroup(folder, groupOf(folder, s.Info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
 			s.cgroup = s.cgroup.reopen()
 			s.init, err = find(described.First)

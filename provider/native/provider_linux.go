@@ -3,7 +3,6 @@
 package native
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,7 +247,7 @@ func (sb *sandbox) Prepare(ctx context.Context) error {
 		if sb.About.Unenforced, err = p.unenforcedLimits(plan.spec); err != nil {
 			return sb.dropImages(err)
 		}
-		provider.LogLoosened(p.loggerOf(plan.spec), plan.spec)
+		provider.LogLoosened(p.life.LoggerOf(plan.spec), plan.spec)
 	}
 	return nil
 }
@@ -352,9 +351,6 @@ func (sb *sandbox) make(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// loggerOf returns the logger for settings that weaken a sandbox's isolation.
-func (p *Provider) loggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, p.log) }
 
 // Close ends starts, and closes the sandboxes that are still open. Afterwards none can be started.
 func (p *Provider) Close(ctx context.Context) error {

@@ -3,6 +3,7 @@
 package native
 
 import (
+	"github.com/fumehood/fumehood/internal/box"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/wire"
-	"github.com/fumehood/fumehood/provider"
 )
 
 // stateFile is the file, in the folder of a kept sandbox, that contains its state.
@@ -26,25 +26,36 @@ const maxState = 16 << 20
 // state describes a kept sandbox to other processes.
 type state struct {
 	Protocol byte           `json:"protocol"` // that of its guests; see wire.Version
-	Info     fumehood.Info  `json:"info"`
+	Marks    box.Marks      `json:"marks"`
+	OneUser  bool           `json:"one_user,omitempty"` // as in fumehood.Info
 	Created  time.Time      `json:"created"`
-	Key      []byte         `json:"key"`   // the secret of its guests
-	Guest    string         `json:"guest"` // the path of their program
-	Services []serviceState `json:"services"`
+	Guest    string         `json:"guest"`    // the path of its guests' program
+	Services []serviceState `json:"services"` // the default one first
 	Helper   int            `json:"helper,omitempty"` // the process that connects the network; 0 for none
 }
 
-// serviceState describes a service, in the order of Info.Services.
+// serviceState describes a service.
 type serviceState struct {
-	First  string       `json:"first"`  // its first process, in the text form of owner.ID
-	Config setup.Config `json:"config"` // for guests of other users
-	Term   bool         `json:"term"`   // its environment sets the variable TERM
-	Runs   bool         `json:"runs"`   // its own program was started
+	Info   fumehood.ServiceInfo `json:"info"`
+	First  string               `json:"first"`  // its first process, in the text form of owner.ID
+	Config setup.Config         `json:"config"` // for guests of other users
+	Term   bool                 `json:"term"`   // its environment sets the variable TERM
+	Runs   bool                 `json:"runs"`   // its own program was started
+}
+
+// info returns the description of the sandbox.
+func (st state) info(providerName string) fumehood.Info {
+	info := st.Marks.Info(providerName)
+	info.OneUser = st.OneUser
+	for _, s := range st.Services {
+		info.Services = append(info.Services, s.Info)
+	}
+	return info
 }
 
 // writeState writes the file of a sandbox that has started.
 func (sb *sandbox) writeState() error {
-	st := state{Protocol: wire.Version, Info: provider.Describe(&sb.Spec, sb.Info()), Created: time.Now().UTC(), Key: sb.Key, Guest: sb.guest, Helper: sb.network.pid()}
+	st := state{Protocol: wire.Version, Marks: sb.Marks(), OneUser: sb.About.OneUser, Created: time.Now().UTC(), Guest: sb.guest, Helper: sb.network.pid()}
 	for _, s := range sb.services {
 		first, err := owner.Of(s.init.pid)
 		if err != nil {
@@ -52,7 +63,7 @@ func (sb *sandbox) writeState() error {
 		}
 		c := s.config
 		c.Root = nil
-		st.Services = append(st.Services, serviceState{First: first.String(), Config: c, Term: s.term, Runs: s.runs})
+		st.Services = append(st.Services, serviceState{Info: s.Info, First: first.String(), Config: c, Term: s.term, Runs: s.runs})
 	}
 	text, err := json.Marshal(st)
 	if err != nil {
@@ -88,20 +99,20 @@ func parseState(file string) (st state, err error) {
 // checkState rejects a state that was not written by writeState.
 func (st state) checkState(name string) error {
 	switch {
-	case st.Info.Name != name:
-		return fmt.Errorf("it describes %q", st.Info.Name)
+	case st.Marks[owner.LabelSandbox] != name:
+		return fmt.Errorf("it describes %q", st.Marks[owner.LabelSandbox])
 	case st.Protocol != wire.Version:
 		return fmt.Errorf("it was started by another version of Fumehood: protocol %d, this one has %d", st.Protocol, wire.Version)
-	case len(st.Key) != wire.SecretSize:
+	case st.Marks.Key() == nil:
 		return errors.New("its key has the wrong length")
 	case !filepath.IsAbs(st.Guest):
 		return errors.New("the path of its guest is not absolute")
-	case len(st.Services) == 0 || len(st.Services) != len(st.Info.Services):
-		return fmt.Errorf("it has %d services and describes %d", len(st.Services), len(st.Info.Services))
+	case len(st.Services) == 0:
+		return errors.New("it has no service")
 	}
 	names := map[string]bool{}
-	for i, s := range st.Services {
-		name := st.Info.Services[i].Name
+	for _, s := range st.Services {
+		name := s.Info.Name
 		if name == "" || !filepath.IsLocal(name) || filepath.Base(name) != name || names[name] {
 			return fmt.Errorf("bad name of a service: %q", name)
 		}
