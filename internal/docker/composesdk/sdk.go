@@ -175,6 +175,15 @@ func (c *SDK) Auth(image string) (string, error) {
 // exists, it is left as it is, as the SDK does.
 func (c *SDK) Create(ctx context.Context, p *compose.Project, image string) error {
 	if opts, ok := single(p.Types(), image); ok {
+		for _, v := range p.Types().Volumes {
+			there, err := c.Engine.HasVolume(ctx, v.Name)
+			if err == nil && !there { // the Engine would make it
+				err = &fumehood.Error{Op: "create sandbox " + p.Types().Name, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("there is no volume %s", v.Name)}
+			}
+			if err != nil {
+				return err
+			}
+		}
 		return c.Engine.CreateContainer(ctx, opts)
 	}
 	err := c.service.Create(ctx, distinctPorts(p.Types()), api.CreateOptions{IgnoreOrphans: true, Recreate: api.RecreateNever})

@@ -17,7 +17,7 @@ import (
 )
 
 // single returns how to create the container of a project that consists of it alone, as the SDK would create it. The SDK
-// looks up objects of the project first, which takes five calls of the Engine. single returns false for a project that has
+// looks up objects of the project first, which takes six calls of the Engine more. single returns false for a project that has
 // anything that it does not know. image is the ID of the container's image.
 func single(p *types.Project, image string) (c engine.NewContainer, ok bool) {
 	if len(p.Services) != 1 || len(p.Networks) > 0 || image == "" {
