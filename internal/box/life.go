@@ -79,6 +79,9 @@ func (l *Life) start(ctx context.Context, spec fumehood.Spec, rec *provider.Reco
 		return nil, err
 	}
 	body, err := l.Driver.Plan(ctx, spec)
+	if known, ok := errors.AsType[*fumehood.Error](err); ok && known.Op != "" && ctx.Err() == nil { // it names what is wrong with the spec
+		return nil, err
+	}
 	if err != nil {
 		return nil, Within(ctx, op, err)
 	}
