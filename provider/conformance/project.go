@@ -314,7 +314,7 @@ services:
     healthcheck: {test: [CMD, wget, -qO-, "http://127.0.0.1:8080/"], interval: 20ms, retries: 500}
   migrate:
     image: IMAGE
-    command: [sh, -c, "echo migrate $$(nc database 5432) >> /data/order"]
+    command: [sh, -c, "echo migrate $$(until nc database 5432; do sleep 0.1; done) >> /data/order"]
     volumes: ["data:/data"]
     depends_on: {db: {condition: service_healthy}}
   db:
