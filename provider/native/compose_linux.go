@@ -3,13 +3,13 @@
 package native
 
 import (
-	"github.com/fumehood/fumehood/internal/box"
 	"cmp"
 	"context"
 	"errors"
 	"slices"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
