@@ -29,8 +29,8 @@ type state struct {
 	Marks    box.Marks      `json:"marks"`
 	OneUser  bool           `json:"one_user,omitempty"` // as in fumehood.Info
 	Created  time.Time      `json:"created"`
-	Guest    string         `json:"guest"`    // the path of its guests' program
-	Services []serviceState `json:"services"` // the default one first
+	Guest    string         `json:"guest"`            // the path of its guests' program
+	Services []serviceState `json:"services"`         // the default one first
 	Helper   int            `json:"helper,omitempty"` // the process that connects the network; 0 for none
 }
 
