@@ -155,7 +155,7 @@ func (r *run) judge(ctx context.Context, a *Attempt, res *SampleResult) {
 		res.Score, res.Error = nil, failure(ctx, "solve", err)
 		return
 	case a.Unstarted != "":
-		res.Score = &Score{Reasons: []string{jsontext.Escape(a.Unstarted)}}
+		res.Score = &Score{Reasons: []string{message(a.Unstarted)}}
 		return
 	}
 	end = timePhase(res, "score")

@@ -145,7 +145,7 @@ func (p *Preparer) buildAll(ctx context.Context, plan *plan, prebuilt bool) erro
 			if ctx.Err() == nil {
 				n.image, err = p.build(ctx, n.build, prebuilt)
 			}
-			return InService(cmp.Or(err, ctx.Err()), n.build.source.Service)
+			return InService(cmp.Or(err, fumehood.Cause(ctx)), n.build.source.Service)
 		})
 	}
 	return group.Wait()

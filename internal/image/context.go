@@ -1,5 +1,5 @@
-// Package image reads the inputs of image builds: contexts, their ignore lists, and Dockerfiles. It computes
-// hashes of contexts and streams them, and follows the steps of a build. It does not build.
+// Package image prepares the images of sandboxes: it plans which ones are pulled and built, and has a Store and a Builder do
+// it. It reads the inputs of builds, which are contexts, their ignore lists, and Dockerfiles.
 package image
 
 import (

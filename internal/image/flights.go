@@ -1,6 +1,7 @@
 package image
 
 import (
+	"github.com/fumehood/fumehood"
 	"context"
 	"sync"
 )
@@ -63,7 +64,7 @@ func Share[T any](ctx context.Context, g *Flights, key string, f func(context.Co
 		return value, fl.err
 	case <-ctx.Done():
 		var none T
-		return none, ctx.Err()
+		return none, fumehood.Cause(ctx)
 	}
 }
 

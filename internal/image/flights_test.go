@@ -1,6 +1,7 @@
 package image
 
 import (
+	"time"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -43,8 +44,11 @@ func TestShared_onceForMany(t *testing.T) {
 func TestShared_callerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Flights
+		var over atomic.Bool
 		call := func(ctx context.Context) (string, error) {
 			<-ctx.Done()
+			<-time.After(time.Minute) // it cleans up
+			over.Store(true)
 			return "", context.Cause(ctx)
 		}
 		first, leaveFirst := context.WithCancel(t.Context())
@@ -68,6 +72,9 @@ func TestShared_callerLeaves(t *testing.T) {
 		leaveSecond()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the second got %v", err)
+		}
+		if !over.Load() {
+			t.Error("the last caller left before the call has ended")
 		}
 		synctest.Wait()
 		if g.all["key"] != nil {

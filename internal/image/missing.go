@@ -21,3 +21,11 @@ func missingError(images []string, hint string) error {
 	all := strings.Join(slices.Sorted(slices.Values(images)), "; ")
 	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: errors.New("missing: " + all), Hint: hint}
 }
+
+// NotPrepared returns the error of a service without an image among those that were prepared for its project.
+func NotPrepared(service string) error {
+	return &fumehood.Error{
+		Op: "find image", Service: service, Class: fumehood.ErrConfig, Err: errors.New("no image was prepared for this service"),
+		Hint: "do not change the project while its sandboxes start",
+	}
+}

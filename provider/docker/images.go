@@ -117,6 +117,7 @@ func (p *Provider) findPrepared(ctx context.Context, sources []image.Source, ids
 		if err != nil {
 			return nil, err
 		}
+		found.Ref = found.ID // the container runs what was prepared, whatever has its name now
 		images[s.Service] = found
 	}
 	return images, nil
@@ -128,7 +129,7 @@ func (p *Provider) findID(ctx context.Context, service, id string) (image.Image,
 		return image.Image{}, &fumehood.Error{Op: "find image", Service: service, Class: class, Err: fmt.Errorf(format, a...), Hint: hint}
 	}
 	if id == "" {
-		return fail(fumehood.ErrConfig, "do not change the project while its sandboxes start", "no image was prepared for this service")
+		return image.Image{}, image.NotPrepared(service)
 	}
 	found, ok, err := p.engine.Image(ctx, id)
 	if err == nil && !ok {

@@ -49,6 +49,9 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 	err = image.WithLimit(ctx, "pull", j.spec.Compose.PullTimeout, func(ctx context.Context) error {
 		for _, s := range j.sources {
 			get, ref := j.p.store.Get, cmp.Or(ids[s.Service], s.Image)
+			if j.spec.Images != nil && ids[s.Service] == "" { // an image of that name may be any
+				return image.NotPrepared(s.Service)
+			}
 			if j.spec.Images != nil || ids[s.Service] == "" && (j.spec.Compose.Prebuilt || s.Pull == image.PullNever) {
 				get = j.p.store.Find
 			}

@@ -341,3 +341,14 @@ func TestPod_imageFile(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A service without an ID among prepared images is refused, whatever image has its name.
+func TestPod_notPrepared(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	_, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, twoWaiting), Images: map[string]string{}})
+	conformance.WantError(t, err, fumehood.ErrConfig)
+	if !strings.Contains(err.Error(), "no image was prepared for this service") {
+		t.Error(err)
+	}
+}
