@@ -4,6 +4,7 @@ package api
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"io/fs"
 	"time"
@@ -55,8 +56,8 @@ func ErrorOf(err error) Error {
 		if err.Error() == typed.Error() {
 			e.Message = plain.Error()
 		}
-		for cause := typed.Err; e.Hint == "" && errors.As(cause, &typed); cause = typed.Err {
-			e.Hint = typed.Hint
+		for cause := typed.Err; errors.As(cause, &typed); cause = typed.Err {
+			e.Service, e.Path, e.Hint = cmp.Or(e.Service, typed.Service), cmp.Or(e.Path, Text(typed.Path)), cmp.Or(e.Hint, typed.Hint)
 		}
 	}
 	e.Message, e.Op, e.Hint = jsontext.Escape(e.Message), jsontext.Escape(e.Op), jsontext.Escape(e.Hint)

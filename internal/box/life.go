@@ -51,7 +51,7 @@ type Life struct {
 	// reaper from its first object on.
 	KeptLater bool
 
-	logged sync.Map // what LogFiles has logged, by key or variable and place
+	logged sync.Map // what LogFiles has logged, by logger, key or variable, and place
 }
 
 // NewKey returns the secret of a kept sandbox's guests.
@@ -167,9 +167,9 @@ func (l *Life) OpenKept(ctx context.Context, name string) (fumehood.Sandbox, err
 	if err != nil {
 		return nil, err
 	}
-	_, place, err := l.Open.Begin(ctx, l.placeName(name))
-	if err != nil {
-		return nil, err
+	ctx, place, err := l.Open.Begin(ctx, l.placeName(name))
+	if refused, ok := errors.AsType[*fumehood.Error](err); ok {
+		return nil, &fumehood.Error{Op: op, Class: refused.Class, Err: refused.Err}
 	}
 	defer place.Settle()
 	body, err := found.Open(ctx)

@@ -34,16 +34,17 @@ func LoadProject(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder
 func (l *Life) LoggerOf(spec fumehood.Spec) *slog.Logger { return cmp.Or(spec.Logger, l.Log) }
 
 // LogFiles logs the warnings about a project's files, and the variables that they use although they are not set, each
-// place once for all sandboxes of the provider.
+// place once for each logger.
 func (l *Life) LogFiles(spec fumehood.Spec, project *compose.Project) {
+	log := l.LoggerOf(spec)
 	for _, w := range project.Warnings() {
-		if _, logged := l.logged.LoadOrStore([2]string{w.Key, w.At}, true); !logged {
-			l.LoggerOf(spec).Warn(w.Reason, "key", w.Key, "at", w.At)
+		if _, logged := l.logged.LoadOrStore([3]any{log, w.Key, w.At}, true); !logged {
+			log.Warn(w.Reason, "key", w.Key, "at", w.At)
 		}
 	}
 	for _, u := range project.Unset() {
-		if _, logged := l.logged.LoadOrStore([2]string{u.Name, u.At}, true); !logged {
-			l.LoggerOf(spec).Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
+		if _, logged := l.logged.LoadOrStore([3]any{log, u.Name, u.At}, true); !logged {
+			log.Warn("a variable is not set, and so empty in the Compose file; "+compose.OnlyNamed, "variable", u.Name, "at", u.At)
 		}
 	}
 }

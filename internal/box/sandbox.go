@@ -82,10 +82,17 @@ func (s *Sandbox) StartServices(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	for _, svc := range s.Services {
+		if len(svc.Service.Forward) == 0 {
+			continue
+		}
+		addresses, err := svc.Units[0].Addresses(ctx) // also of services that have completed, since these count as ready
 		for _, p := range svc.Service.Forward {
-			if _, err := svc.listen(ctx, p); err != nil { // also of services that have completed, since these count as ready
-				return svc.Failure("forward ports", err)
+			if err == nil {
+				_, err = svc.Forwards.Listen(ctx, p, addresses...)
 			}
+		}
+		if err != nil {
+			return svc.Failure("forward ports", err)
 		}
 	}
 	return nil
@@ -201,15 +208,9 @@ func InParallel(n int, f func(i int) error) error {
 
 // Forward listens on a port of the host and forwards to a port of the service.
 func (s *Service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {
-	if u := s.Units[0]; !u.State().Lives {
-		if death := u.Death(ctx); death.Err != nil {
-			return fumehood.Port{}, death.Err
-		}
+	if death := s.Units[0].Death(ctx); death.Err != nil {
+		return fumehood.Port{}, death.Err
 	}
-	return s.listen(ctx, p)
-}
-
-func (s *Service) listen(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {
 	addresses, err := s.Units[0].Addresses(ctx)
 	if err != nil {
 		return fumehood.Port{}, err

@@ -1,9 +1,10 @@
 package image
 
 import (
-	"github.com/fumehood/fumehood"
 	"context"
 	"sync"
+
+	"github.com/fumehood/fumehood"
 )
 
 // Flights merges concurrent calls for the same key into one. Unlike x/sync/singleflight, the merged call has its own

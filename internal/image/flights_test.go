@@ -1,12 +1,12 @@
 package image
 
 import (
-	"time"
 	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestShared_onceForMany(t *testing.T) {

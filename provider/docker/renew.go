@@ -22,7 +22,10 @@ func (p *Provider) extend(ctx context.Context, name string, until time.Time) err
 	if err := p.engine.CreateVolume(ctx, name+"-until-"+until.Format("20060102T150405Z"), labels); err != nil {
 		return err
 	}
-	return removeAll(context.WithoutCancel(ctx), p.engine, old)
+	if err := removeAll(context.WithoutCancel(ctx), p.engine, old); err != nil { // the latest one counts anyway
+		p.opts.Logger.Debug("an earlier expiry of a sandbox stays until its removal", "sandbox", name, "error", err)
+	}
+	return nil
 }
 
 // renewals lists the volumes with new expiries of a sandbox or, if name is empty, of all.

@@ -54,6 +54,9 @@ func (sb *sandbox) keep(ctx context.Context) error {
 			}
 		}
 	}
+	if ttl := sb.Spec.TTL; ttl > 0 { // it counts from the end of the start
+		sb.Expires = time.Now().Add(ttl)
+	}
 	if err := sb.writeState(); err != nil {
 		return err
 	}
@@ -131,6 +134,8 @@ const stopPause = time.Millisecond
 // stop kills everything that runs in a service of a kept sandbox. The first process of its guest goes on, because the files
 // exist only as long as it does.
 func (s *service) stop(ctx context.Context) error {
+	s.sb.stopping.Lock() // each service has the whole time
+	defer s.sb.stopping.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
 	if !s.runs {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -30,6 +31,7 @@ type sandbox struct {
 	guest    string        // the path of the guest's program
 	services []*service    // in the order of Services; the first one has made the network namespace
 	network  *network      // nil if there is none, or another process has started it
+	stopping sync.Mutex    // held while a service is stopped
 	helper   int           // the number of the process that connects that network; 0 for none
 }
 
@@ -112,7 +114,8 @@ func (sb *sandbox) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	return sb.closeImages()
+	_ = sb.closeImages() // it only releases locks, and what has the names by now may be another sandbox's
+	return nil
 }
 
 // closeImages releases the images. They are locked so long as the sandbox exists.

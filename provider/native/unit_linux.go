@@ -57,12 +57,14 @@ func (u unit) now() (now box.State, changed <-chan struct{}) {
 	return now, changed
 }
 
-// poll is how often Until looks at the counters of the control group, which send no events.
-const poll = 5 * time.Millisecond
+// poll is how often Until looks at the counters of the control group, which send no events. Beside a program, whose changes
+// are signaled, it looks less and less often, up to slowPoll.
+const poll, slowPoll = 5 * time.Millisecond, 80 * time.Millisecond
 
 // Until waits until the state is as wanted.
 func (u unit) Until(ctx context.Context, wanted func(box.State) bool) (box.State, bool) {
-	tick := time.NewTicker(poll)
+	pause := poll
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		now, changed := u.now()
@@ -72,6 +74,10 @@ func (u unit) Until(ctx context.Context, wanted func(box.State) bool) (box.State
 		select {
 		case <-changed:
 		case <-tick.C:
+			if changed != nil && pause < slowPoll {
+				pause *= 2
+				tick.Reset(pause)
+			}
 		case <-ctx.Done():
 			now = u.State() // both may have happened
 			return now, wanted(now)
