@@ -143,14 +143,23 @@ volumes: {data: {}}
 		WantError(t, err, fumehood.ErrCanceled)
 		talker := lookup(t, c.open(t, name), "talker")
 		var mu sync.Mutex
-		text, goOn := "", sync.OnceFunc(func() { sh(t, talker, "touch /tmp/go") })
-		err = o.Logs(t.Context(), name, "talker", provider.LogOptions{Follow: true}, func(s fumehood.Stream, p []byte) {
+		text, released := "", false
+		ctx, cancel = context.WithTimeout(t.Context(), commandBound)
+		defer cancel()
+		err = o.Logs(ctx, name, "talker", provider.LogOptions{Follow: true}, func(s fumehood.Stream, p []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			if s == fumehood.Stdout {
 				text += string(p)
 			}
-			goOn()
+			if released {
+				return
+			}
+			released = true
+			// The talker may end before this command does, and even before its start is reported.
+			if _, err := talker.Start(ctx, fumehood.Cmd{Args: []string{"touch", "/tmp/go"}, Detach: true}); err != nil {
+				t.Log(err)
+			}
 		})
 		if err != nil || text != "one\ntwo\nthree\n" {
 			t.Errorf("followed: %q, %v", text, err)
