@@ -23,8 +23,8 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/runs"
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/taskfile"
 	"github.com/fumehood/fumehood/session/spec"
 )
 

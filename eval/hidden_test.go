@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fumehood/fumehood/eval/taskfile"
+	"github.com/fumehood/fumehood/internal/taskfile"
 )
 
 // Results of earlier runs reveal answers, so no image may contain them.

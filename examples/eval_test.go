@@ -13,10 +13,10 @@ import (
 
 	"github.com/fumehood/fumehood/eval/runs"
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/examples/internal/verdicts"
 	"github.com/fumehood/fumehood/internal/docker/composesdk"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/taskfile"
 	"github.com/fumehood/fumehood/test/filetest"
 	"github.com/fumehood/fumehood/test/tier"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/internal/mean"
+	"github.com/fumehood/fumehood/internal/score"
 )
 
 // Summary summarizes a run's results.
@@ -85,7 +85,7 @@ func (f *Folder) summary(within int64) (Summary, error) {
 			Run: filepath.Base(name), Task: f.about.Task, Created: f.about.Created, Attempts: f.about.Attempts,
 			Errors: map[string]int{}, Outcomes: map[string]int{}, Phases: map[string]Phase{},
 		},
-		parts: map[string]*mean.Mean{}, times: map[string][]float64{},
+		parts: map[string]*score.Mean{}, times: map[string][]float64{},
 	}
 	for l, err := range f.lines(within) {
 		if err != nil {
@@ -102,8 +102,8 @@ const maxDuration = 1e9
 // tally is a summary in progress. It holds a few numbers of each result.
 type tally struct {
 	Summary
-	scores mean.Mean
-	parts  map[string]*mean.Mean
+	scores score.Mean
+	parts  map[string]*score.Mean
 	times  map[string][]float64
 }
 
@@ -135,7 +135,7 @@ func (t *tally) add(r *task.SampleResult) {
 	t.scores.Add(r.Score.Value)
 	for name, value := range r.Score.Parts {
 		if t.parts[name] == nil {
-			t.parts[name] = &mean.Mean{}
+			t.parts[name] = &score.Mean{}
 		}
 		t.parts[name].Add(value)
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood/eval/runs"
-	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/examples/internal/verdicts"
+	"github.com/fumehood/fumehood/internal/taskfile"
 )
 
 func main() {

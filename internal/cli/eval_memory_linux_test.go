@@ -19,8 +19,8 @@ import (
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/eval/runs"
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/eval/taskfile"
 	"github.com/fumehood/fumehood/internal/owner"
+	"github.com/fumehood/fumehood/internal/taskfile"
 	"github.com/fumehood/fumehood/test/tier"
 )
 

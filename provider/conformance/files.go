@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 var filePromises = []promise{

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 var linkPromises = []promise{

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 var sandboxPromises = []promise{

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 var ttyPromises = []promise{

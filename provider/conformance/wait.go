@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 // slack is how many times longer than planned something may take before the check fails. The suite runs on shared, slow

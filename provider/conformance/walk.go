@@ -14,7 +14,7 @@ import (
 	"testing/fstest"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 var walkPromises = []promise{

@@ -12,9 +12,9 @@ import (
 	"testing/iotest"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/probe"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
-	"github.com/fumehood/fumehood/provider/conformance/probe"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/test/tier"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/eval/taskfile"
+	"github.com/fumehood/fumehood/internal/taskfile"
 )
 
 // Of returns the verdict on a submission, derived from how its last step ended.

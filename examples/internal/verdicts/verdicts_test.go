@@ -7,7 +7,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/eval/taskfile"
+	"github.com/fumehood/fumehood/internal/taskfile"
 )
 
 func TestCompare(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/eval/score"
 	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/provider/fake"
 	"github.com/fumehood/fumehood/session/spec"
 	"github.com/fumehood/fumehood/test/filetest"

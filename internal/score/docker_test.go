@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/eval/score"
 	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/test/dockertest"
 	"github.com/fumehood/fumehood/test/filetest"

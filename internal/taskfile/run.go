@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/eval/score"
 	"github.com/fumehood/fumehood/eval/task"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/session/spec"
 )
 

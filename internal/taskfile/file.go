@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/eval/score"
 	"github.com/fumehood/fumehood/eval/task"
 	"github.com/fumehood/fumehood/internal/image"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/session/spec"
 )
 

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/eval/score"
 	"github.com/fumehood/fumehood/eval/task"
 	"github.com/fumehood/fumehood/internal/alike"
 	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/internal/strict"
 	"github.com/fumehood/fumehood/session/spec"
 )

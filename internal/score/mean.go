@@ -1,5 +1,4 @@
-// Package mean computes means of scores without rounding errors.
-package mean
+package score
 
 import (
 	"math/big"

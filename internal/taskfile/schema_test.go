@@ -11,14 +11,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fumehood/fumehood/eval/score"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/internal/strict"
 	"github.com/fumehood/fumehood/test/schematest"
 )
 
 const (
-	schemaFile = "task.schema.json"
-	schemaID   = "https://raw.githubusercontent.com/fumehood/fumehood/main/eval/taskfile/" + schemaFile
+	schemaFile = "../../eval/task.schema.json"
+	schemaID   = "https://raw.githubusercontent.com/fumehood/fumehood/main/eval/task.schema.json"
 )
 
 var updateSchema = flag.Bool("update-schema", false, "write "+schemaFile+" again")

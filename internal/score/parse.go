@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/fumehood/fumehood/eval/task"
-	"github.com/fumehood/fumehood/internal/mean"
 )
 
 // The limits of a grader's output.
@@ -68,7 +67,7 @@ func Parse(text []byte) (task.Score, error) {
 
 // meanOf returns the mean of the parts. It is 1 only if each part is 1.
 func meanOf(parts map[string]float64) float64 {
-	var m mean.Mean
+	var m Mean
 	for _, v := range parts {
 		m.Add(v)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/fumehood/fumehood/eval/score"
+	"github.com/fumehood/fumehood/internal/score"
 	"github.com/fumehood/fumehood/internal/strict"
 )
 

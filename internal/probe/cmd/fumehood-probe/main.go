@@ -5,7 +5,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/fumehood/fumehood/provider/conformance/probe"
+	"github.com/fumehood/fumehood/internal/probe"
 )
 
 func main() {
