@@ -163,7 +163,7 @@ func Within(ctx context.Context, op string, err error, trouble ...error) error {
 // OpenKept connects to a kept sandbox, which this or another process has started.
 func (l *Life) OpenKept(ctx context.Context, name string) (fumehood.Sandbox, error) {
 	op := "open sandbox " + name
-	found, err := l.find(ctx, op, name)
+	found, err := l.find(ctx, op, name, false)
 	if err != nil {
 		return nil, err
 	}
@@ -184,20 +184,19 @@ func (l *Life) OpenKept(ctx context.Context, name string) (fumehood.Sandbox, err
 	return made, nil
 }
 
-// find returns the kept sandbox of a name.
-func (l *Life) find(ctx context.Context, op, name string) (Found, error) {
-	found, err := l.Driver.Find(ctx, name, false)
-	switch {
-	case name == "" || err == nil && len(found) == 0:
-		return Found{}, unknown(op, name)
-	case err != nil:
-		return Found{}, Within(ctx, op, err)
+// find returns the kept sandbox of a name. With expiry, a renewed one counts.
+func (l *Life) find(ctx context.Context, op, name string, expiry bool) (Found, error) {
+	var found []Found
+	if name != "" { // it would find all
+		var err error
+		if found, err = l.Driver.Find(ctx, name, expiry); err != nil {
+			return Found{}, Within(ctx, op, err)
+		}
+	}
+	if len(found) == 0 {
+		return Found{}, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox named %q", name), Hint: "`fumehood ps` lists the named sandboxes"}
 	}
 	return found[0], nil
-}
-
-func unknown(op, name string) error {
-	return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: fmt.Errorf("no sandbox named %q", name), Hint: "`fumehood ps` lists the named sandboxes"}
 }
 
 // Kept lists the kept sandboxes by name: all, or those of the given names that exist.
@@ -222,18 +221,15 @@ func (l *Life) Kept(ctx context.Context, names ...string) ([]provider.KeptSandbo
 // Renew sets the expiry of a kept sandbox to ttl from now, and returns the expiry. It never makes it earlier.
 func (l *Life) Renew(ctx context.Context, name string, ttl time.Duration) (time.Time, error) {
 	op := "renew sandbox " + name
-	found, err := l.Driver.Find(ctx, name, true)
+	found, err := l.find(ctx, op, name, true)
 	if err != nil {
-		return time.Time{}, Within(ctx, op, err)
+		return time.Time{}, err
 	}
 	until := time.Now().Add(ttl).UTC().Truncate(time.Second)
-	switch {
-	case name == "" || len(found) == 0:
-		return time.Time{}, unknown(op, name)
-	case found[0].Expires.IsZero(), !until.After(found[0].Expires):
-		return found[0].Expires, nil
+	if found.Expires.IsZero() || !until.After(found.Expires) {
+		return found.Expires, nil
 	}
-	if err := found[0].Extend(ctx, until); err != nil {
+	if err := found.Extend(ctx, until); err != nil {
 		return time.Time{}, Within(ctx, op, err)
 	}
 	return until, nil
@@ -242,7 +238,7 @@ func (l *Life) Renew(ctx context.Context, name string, ttl time.Duration) (time.
 // Logs sends the output of a service's own program to out.
 func (l *Life) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
 	op := "read logs of " + name
-	found, err := l.find(ctx, op, name)
+	found, err := l.find(ctx, op, name, false)
 	if err != nil {
 		return err
 	}

@@ -71,8 +71,8 @@ func (s *Sandbox) Service(name string) provider.ServiceBackend {
 	return s.Services[slices.IndexFunc(s.Services, func(svc *Service) bool { return svc.Info.Name == name })].Backend
 }
 
-// StartServices starts the services in the order of their dependencies, and returns when all are ready. It then forwards the ports that
-// they ask for.
+// StartServices starts the services in the order of their dependencies, and returns when all are ready. It then forwards
+// the ports that they ask for.
 func (s *Sandbox) StartServices(ctx context.Context, log *slog.Logger) error {
 	within := time.Duration(0)
 	if c := s.Spec.Compose; c != nil {
