@@ -65,7 +65,8 @@ func nameRlimit(r *fumehood.Result, limit time.Duration) {
 
 // judgeMemory applies the kernel's count of out-of-memory kills to a command that did not exit with 0. If the command was
 // alone in its service, it ran out of memory, whichever of its processes was killed. Otherwise the reason says that the
-// kernel killed, since another command may be the cause. A command that exited with 0 has handled it. timeout is 0 if it is not known.
+// kernel killed, since another command may be the cause. A command that exited with 0 has handled it. timeout is 0 if it is
+// not known.
 func judgeMemory(r *fumehood.Result, alone bool, timeout time.Duration) {
 	n := r.Usage.OOMKills
 	if n == 0 || r.Outcome == fumehood.Exited && r.ExitCode == 0 {

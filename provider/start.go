@@ -10,34 +10,30 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Start starts a sandbox in one phase of the journal, "start". It names a sandbox without a name, and returns what start
-// has returned too. The error of start gets an operation and a class if it lacks them; after the end of ctx it is an
-// ErrCanceled.
-func Start[B Backend](
-	ctx context.Context, spec fumehood.Spec, start func(context.Context, fumehood.Spec, *Recorder) (B, error),
-) (B, fumehood.Sandbox, error) {
+// Start starts a sandbox in one phase of the journal, "start". It names a sandbox without a name. The error of start gets
+// an operation and a class if it lacks them; after the end of ctx it is an ErrCanceled.
+func Start(ctx context.Context, spec fumehood.Spec, start func(context.Context, fumehood.Spec) (Backend, error)) (fumehood.Sandbox, error) {
 	const op = "start sandbox"
-	var none B
 	if ctx.Err() != nil {
-		return none, nil, canceledError(ctx, op, "")
+		return nil, canceledError(ctx, op, "")
 	}
 	spec.Name = NameOf(spec)
 	rec := NewRecorder(&spec)
 	end := rec.Phase("start")
-	b, err := start(ctx, spec, rec)
+	b, err := start(ctx, spec)
 	end(err)
 	if err == nil {
-		return b, New(b, spec, rec), nil
+		return New(b, spec, rec), nil
 	}
 	if ctx.Err() != nil {
-		return none, nil, rec.StartError(canceledError(ctx, op, ""))
+		return nil, rec.StartError(canceledError(ctx, op, ""))
 	}
 	typed, ok := errors.AsType[*fumehood.Error](err)
 	if !ok {
 		typed = &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	typed.Op = cmp.Or(typed.Op, op)
-	return none, nil, rec.StartError(typed)
+	return nil, rec.StartError(typed)
 }
 
 // NameOf returns the name of a spec. Without one, it is random.

@@ -23,8 +23,8 @@ import (
 
 // Sandboxes mount the guest from a volume, which all processes of a user share. A process uses a volume only if two
 // conditions hold. The volume's seal proves that the user's Fumehood made it. And before the first container that
-// mounts it starts, the process has read the guest back from it and found the SHA-256 of the guest that it delivers. So a process uses
-// neither a volume that another process is still filling, nor one that somebody else made or changed.
+// mounts it starts, the process has read the guest back from it and found the SHA-256 of the guest that it delivers. So a
+// process uses neither a volume that another process is still filling, nor one that somebody else made or changed.
 
 // volumePrefix is the prefix of the names of guest volumes. The version, the architecture and a random part follow.
 const volumePrefix = "fumehood-guest-"

@@ -77,8 +77,9 @@ type Options struct {
 	// starts.
 	NoSweep bool
 	// Seccomp is the file of the containers' seccomp profile, in the format of `docker run --security-opt
-	// seccomp=FILE`, or fumehood.SeccompBrowsers. Empty means Fumehood's own profile; SECURITY.md lists what it denies. "unconfined" allows every
-	// system call. A service with its own profile (Compose.AllowUnsafe) keeps it, and a privileged service gets none.
+	// seccomp=FILE`, or fumehood.SeccompBrowsers. Empty means Fumehood's own profile; SECURITY.md lists what it denies.
+	// "unconfined" allows every system call. A service with its own profile (Compose.AllowUnsafe) keeps it, and a
+	// privileged service gets none.
 	Seccomp string
 	// Runtime is the name of the sandboxes' container runtime, such as runsc for gVisor. Empty means the daemon's
 	// default. The runtime of a spec or Compose file takes precedence only if it isolates no less.

@@ -15,6 +15,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,37 +84,29 @@ func (p *Provider) Name() string { return "fake" }
 // ignored, as are Network and Limits: there is nothing to isolate. Mounts, another User and Compose are an
 // ErrUnsupported.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
-	const op = "start sandbox"
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
-	}
 	if len(spec.Mounts) > 0 || len(spec.Tmpfs) > 0 || spec.User != "" && spec.User != user || spec.Compose != nil {
-		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
+		return nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the fake provider has no mounts, other users or Compose projects")}
 	}
-	spec.Name = provider.NameOf(spec)
-	if spec.Dir == "" {
-		spec.Dir = "/work"
-	}
+	spec.Dir = cmp.Or(spec.Dir, "/work")
 	spec.Env = maps.Clone(spec.Env) // the caller may change it
-	b := &sandbox{provider: p, spec: spec, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
-	rec := provider.NewRecorder(&spec)
-	end := rec.Phase("start")
-	_, place, err := p.open.Begin(ctx, spec.Name)
-	end(err)
+	b := &sandbox{provider: p, files: map[string]file{}, dirs: map[string]bool{"/": true, "/tmp": true, spec.Dir: true}, running: map[*command]struct{}{}}
+	sb, err := provider.Start(ctx, spec, func(ctx context.Context, spec fumehood.Spec) (_ provider.Backend, err error) {
+		b.spec = spec
+		_, b.place, err = p.open.Begin(ctx, spec.Name)
+		return b, err
+	})
 	if err != nil {
-		return nil, rec.StartError(err)
+		return nil, err
 	}
-	defer place.Settle()
-	b.place = place
-	sb := provider.New(b, spec, rec)
+	defer b.place.Settle()
 	closes := sb.Close
 	if spec.Keep {
 		closes = func(context.Context) error { return nil }
 	}
-	place.Hold(closes)
+	b.place.Hold(closes)
 	return sb, nil
 }
 

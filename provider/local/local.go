@@ -110,14 +110,15 @@ func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sand
 	if _, warned := p.warned.LoadOrStore(log, true); !warned {
 		log.Warn("the local provider isolates nothing: commands run as host processes with all rights of this user")
 	}
-	b, sb, err := provider.Start(starting, spec, p.newSandbox)
+	sb, err := provider.Start(starting, spec, func(ctx context.Context, spec fumehood.Spec) (provider.Backend, error) {
+		return p.newSandbox(ctx, spec, place)
+	})
 	switch {
 	case err != nil && box.IsClosed(starting):
 		return nil, box.ClosedError()
 	case err != nil:
 		return nil, err
 	}
-	b.place = place
 	place.Hold(sb.Close)
 	return sb, nil
 }
@@ -159,7 +160,7 @@ func checkSpec(spec fumehood.Spec) error {
 	}
 }
 
-func (p *Provider) newSandbox(ctx context.Context, spec fumehood.Spec, _ *provider.Recorder) (*sandbox, error) {
+func (p *Provider) newSandbox(ctx context.Context, spec fumehood.Spec, place *box.Place) (provider.Backend, error) {
 	if spec.Dir != "" {
 		if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
 			return nil, &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("working directory %s is not a directory of the host", spec.Dir)}
@@ -173,7 +174,7 @@ func (p *Provider) newSandbox(ctx context.Context, spec fumehood.Spec, _ *provid
 	if err != nil {
 		return nil, err
 	}
-	b := &sandbox{provider: p, folder: folder, keep: spec.Keep}
+	b := &sandbox{provider: p, place: place, folder: folder, keep: spec.Keep}
 	if err := b.fill(ctx, spec.Env); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))
 	}
