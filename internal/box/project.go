@@ -11,10 +11,10 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// LoadProject loads the Compose project of a spec with a name. With a recorder, the journal shows no value of the project's
-// variables.
+// LoadProject loads the Compose project of a spec. The spec needs no name if only the images are prepared. With a recorder,
+// the journal shows no value of the project's variables.
 func LoadProject(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*compose.Project, error) {
-	project, err := compose.Load(ctx, spec.Name, *spec.Compose)
+	project, err := compose.Load(ctx, cmp.Or(spec.Name, "fumehood-prepared"), *spec.Compose)
 	var hidden []map[string]string
 	if failure, ok := errors.AsType[*compose.LoadError](err); ok {
 		hidden = append(hidden, failure.Variables)

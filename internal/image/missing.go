@@ -1,7 +1,9 @@
 package image
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -20,6 +22,57 @@ func missingError(images []string, hint string) error {
 	}
 	all := strings.Join(slices.Sorted(slices.Values(images)), "; ")
 	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: errors.New("missing: " + all), Hint: hint}
+}
+
+// Key returns a key of where the images of a spec with an image or a project come from. sources loads the services of the
+// project. Equal keys need the same images.
+func Key(spec fumehood.Spec, sources func() ([]Source, error)) (string, error) {
+	switch {
+	case spec.Images != nil:
+		return HashOf(spec.Images), nil
+	case spec.Compose == nil:
+		return HashOf(spec.Image), nil
+	}
+	all, err := sources()
+	return HashOf([]any{all, spec.Compose.Prebuilt}), err
+}
+
+// Prepared returns the images of a project's services that were prepared before. ids has their IDs by service. Ref is the
+// ID too: the container runs what was prepared, whatever has its name now.
+func (p *Preparer) Prepared(ctx context.Context, sources []Source, ids map[string]string) (map[string]Image, error) {
+	arch, err := p.Store.Arch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]Image{}
+	for _, s := range sources {
+		found, err := p.FindPrepared(ctx, s.Service, ids)
+		if err == nil {
+			err = s.CheckArch(found, arch)
+		}
+		if err != nil {
+			return nil, err
+		}
+		found.Ref = found.ID
+		images[s.Service] = found
+	}
+	return images, nil
+}
+
+// FindPrepared returns the image of a service that was prepared before. ids has the IDs by service.
+func (p *Preparer) FindPrepared(ctx context.Context, service string, ids map[string]string) (Image, error) {
+	id := ids[service]
+	if id == "" {
+		return Image{}, NotPrepared(service)
+	}
+	found, ok, err := p.Store.Find(ctx, id)
+	if err == nil && !ok {
+		err = &fumehood.Error{
+			Op: "find image", Service: service, Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("prepared image %s no longer exists", id),
+			Hint: "do not remove images while sandboxes start from them",
+		}
+	}
+	return found, err
 }
 
 // NotPrepared returns the error of a service without an image among those that were prepared for its project.

@@ -101,39 +101,3 @@ func (e engineImages) Build(ctx context.Context, o image.Order, tree *image.Tree
 		return err
 	})
 }
-
-// findPrepared returns the images of a project's services that were prepared before. ids has their IDs by service.
-func (p *Provider) findPrepared(ctx context.Context, sources []image.Source, ids map[string]string) (map[string]image.Image, error) {
-	server, err := p.engine.Server(ctx)
-	if err != nil {
-		return nil, err
-	}
-	images := map[string]image.Image{}
-	for _, s := range sources {
-		found, err := p.findID(ctx, s.Service, ids[s.Service])
-		if err == nil {
-			err = s.CheckArch(found, server.Arch)
-		}
-		if err != nil {
-			return nil, err
-		}
-		found.Ref = found.ID // the container runs what was prepared, whatever has its name now
-		images[s.Service] = found
-	}
-	return images, nil
-}
-
-// findID returns the image of a service that was prepared before.
-func (p *Provider) findID(ctx context.Context, service, id string) (image.Image, error) {
-	fail := func(class error, hint, format string, a ...any) (image.Image, error) {
-		return image.Image{}, &fumehood.Error{Op: "find image", Service: service, Class: class, Err: fmt.Errorf(format, a...), Hint: hint}
-	}
-	if id == "" {
-		return image.Image{}, image.NotPrepared(service)
-	}
-	found, ok, err := p.engine.Image(ctx, id)
-	if err == nil && !ok {
-		return fail(fumehood.ErrInfrastructure, "do not remove images while sandboxes start from them", "prepared image %s no longer exists", id)
-	}
-	return found, err
-}

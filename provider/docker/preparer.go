@@ -6,38 +6,30 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
 var _ provider.Preparer = (*Provider)(nil)
 
-// preparedName is the sandbox name used before a sandbox is started.
-const preparedName = "fumehood-prepared"
-
 // ImageKey returns a hash of where the images of a spec's services come from.
 func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
 	if err := spec.Validate(); err != nil {
 		return "", err
 	}
-	if spec.Images != nil {
-		return image.HashOf(spec.Images), nil
-	}
-	if spec.Compose == nil {
-		return image.HashOf(cmp.Or(spec.Image, p.opts.DefaultImage)), nil
-	}
-	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
-	if err != nil {
-		return "", err
-	}
-	return image.HashOf([]any{project.Sources(), spec.Compose.Prebuilt}), nil
+	spec.Image = cmp.Or(spec.Image, p.opts.DefaultImage)
+	return image.Key(spec, func() ([]image.Source, error) {
+		project, err := box.LoadProject(ctx, spec, nil)
+		if err != nil {
+			return nil, err
+		}
+		return project.Sources(), nil
+	})
 }
 
 // Prepare pulls or builds the images of a spec's services, and makes the guest volume.
 func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
 	const op = "prepare images"
-	spec.Name = cmp.Or(spec.Name, preparedName)
 	if spec.Compose == nil {
 		spec.Image = cmp.Or(spec.Image, p.opts.DefaultImage)
 	}

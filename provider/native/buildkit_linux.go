@@ -3,7 +3,6 @@
 package native
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/hostpath"
 	"github.com/fumehood/fumehood/internal/image"
@@ -46,7 +45,7 @@ func (b *buildKit) Close(context.Context) error { return nil }
 
 // Prepare builds the images of a spec's Dockerfile or project that it builds, and returns their IDs by service.
 func (b *buildKit) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
-	project, err := compose.Load(ctx, cmp.Or(spec.Name, preparedName), *spec.Compose)
+	project, err := box.LoadProject(ctx, spec, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,6 @@ var (
 // defaultService is the name of the only service, unless a Compose project names it.
 const defaultService = "default"
 
-// preparedName is the name of a sandbox whose image is prepared before it has one.
-const preparedName = "fumehood-prepared"
-
 // imageOf returns the reference, or the ID, of a spec's image.
 func (p *Provider) imageOf(spec fumehood.Spec) string {
 	return cmp.Or(spec.Images[defaultService], spec.Image, p.opts.DefaultImage, DefaultImage)
@@ -42,20 +39,19 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (img *imagesto
 	return img, err
 }
 
-// ImageKey returns the reference of the spec's image, or a hash of where the image of its project comes from.
+// ImageKey returns a hash of where the images of a spec's services come from.
 func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, error) {
 	if err := p.checkSpec(spec); err != nil {
 		return "", err
 	}
-	if spec.Compose == nil {
-		return p.imageOf(spec), nil
-	}
-	spec.Name = cmp.Or(spec.Name, preparedName)
-	project, err := p.project(ctx, spec, nil)
-	if err != nil {
-		return "", err
-	}
-	return image.HashOf([]any{project.sources, spec.Compose.Prebuilt, spec.Images}), nil
+	spec.Image = p.imageOf(spec)
+	return image.Key(spec, func() ([]image.Source, error) {
+		project, err := p.project(ctx, spec, nil)
+		if err != nil {
+			return nil, err
+		}
+		return project.sources, nil
+	})
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.
@@ -68,7 +64,6 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 		return nil, err
 	}
 	if spec.Compose != nil {
-		spec.Name = cmp.Or(spec.Name, preparedName)
 		project, err := p.project(ctx, spec, nil)
 		if err != nil {
 			return nil, err
