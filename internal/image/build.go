@@ -61,7 +61,9 @@ func (p *Preparer) newBuild(ctx context.Context, arch string, s Source) (*build,
 	if err = p.mayBuild(s, b.dockerfile.Check(s.Build.Args)); err != nil {
 		return nil, err
 	}
-	b.buildKit, err = p.Builder.Accepts(ctx, s, b.dockerfile)
+	if p.Builder != nil {
+		b.buildKit, err = p.Builder.Accepts(ctx, s, b.dockerfile)
+	}
 	return b, err
 }
 

@@ -40,7 +40,7 @@ type Builder interface {
 // image wait for one pull or build.
 type Preparer struct {
 	Store    Store
-	Builder  Builder                                // nil if no source has a build
+	Builder  Builder                                // nil if no source has a build, or to plan only
 	Builtin  func(ref string) (Source, bool, error) // the build of a built-in image; false for the name of another image
 	Logger   *slog.Logger                           // receives what is unsafe and allowed, and retries
 	Progress func(provider.Progress)                // is called for each step
@@ -57,10 +57,7 @@ var Waits = []time.Duration{500 * time.Millisecond, 2 * time.Second, 8 * time.Se
 // pulls all missing images, including base images of builds. Then it builds. If an image is missing that may not be
 // pulled or built, Prepare fails before it pulls anything, and the error lists all such images.
 func (p *Preparer) Prepare(ctx context.Context, sources []Source, opts *fumehood.Compose, preparing provider.PrepareOptions) (map[string]Image, error) {
-	sources = slices.Clone(sources)
-	for i := range sources {
-		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, preparing.Exclude
-	}
+	sources = withOptions(sources, opts, preparing)
 	arch, err := p.Store.Arch(ctx)
 	if err != nil {
 		return nil, err
@@ -102,6 +99,23 @@ func (p *Preparer) Prepare(ctx context.Context, sources []Source, opts *fumehood
 		}
 	}
 	return images, nil
+}
+
+// Check reads the Dockerfiles that a project's images are built from. It returns the error that Prepare would return before it
+// asks a store or a builder.
+func Check(ctx context.Context, arch string, sources []Source, opts *fumehood.Compose) error {
+	p := Preparer{Logger: slog.New(slog.DiscardHandler)} // what is allowed is logged when it is built
+	_, err := p.plan(ctx, arch, withOptions(sources, opts, provider.PrepareOptions{}))
+	return err
+}
+
+// withOptions returns sources with the options of their project and of their preparation.
+func withOptions(sources []Source, opts *fumehood.Compose, preparing provider.PrepareOptions) []Source {
+	sources = slices.Clone(sources)
+	for i := range sources {
+		sources[i].AllowUnsafe, sources[i].HostEnv, sources[i].Exclude = opts.AllowUnsafe, opts.HostEnv, preparing.Exclude
+	}
+	return sources
 }
 
 // Get makes sure that the store has one image, and returns it. If the store already has it, no request is sent to a

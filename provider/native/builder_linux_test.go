@@ -5,16 +5,22 @@ package native_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/native"
 	"github.com/fumehood/fumehood/test/dockertest"
+	"github.com/fumehood/fumehood/test/testimages"
 	"github.com/fumehood/fumehood/test/tier"
 )
 
@@ -104,5 +110,49 @@ func TestPod_build(t *testing.T) {
 `)})
 	if got := in(t, sb, "default", "cat /built") + in(t, sb, "same", "cat /built") + in(t, sb, "other", "cat /own"); got != "builtbuiltfound" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A wrong Dockerfile is reported before any image is fetched.
+func TestPod_wrongDockerfile(t *testing.T) {
+	t.Parallel()
+	asked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		t.Error("a registry was asked")
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(asked.Close)
+	p := newProvider(t, native.Options{})
+	_, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, `services:
+  default: {build: {context: ., dockerfile_inline: "FROM x\nADD http://h/f /"}, command: sleep infinity}
+  other: {image: "`+asked.Listener.Addr().String()+`/missing", command: sleep infinity}
+`)})
+	if !errors.Is(err, fumehood.ErrFile) || !strings.Contains(err.Error(), "--allow-unsafe") {
+		t.Errorf("got %v, want an ErrFile", err)
+	}
+}
+
+// A project may use a built-in image without a builder if it was built before. Others are still an error.
+func TestPod_builtinWithoutBuilder(t *testing.T) {
+	t.Parallel()
+	const builtin = "fumehood-builtin/agent"
+	img, err := tarball.ImageFromPath(testimages.Archive(t, busybox), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "builtin.tar")
+	if err := tarball.WriteToFile(file, name.MustParseReference(builtin+":latest"), img); err != nil {
+		t.Fatal(err)
+	}
+	p := newProvider(t, native.Options{})
+	if _, err := p.LoadImages(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	spec := fumehood.Spec{Compose: composeFile(t, "services: {default: {image: "+builtin+", command: sleep infinity}}\n")}
+	if got := in(t, start(t, p, spec), "default", "echo started"); got != "started" {
+		t.Errorf("got %q", got)
+	}
+	spec.Compose = composeFile(t, "services: {default: {image: "+builtin+"-missing, command: sleep infinity}}\n")
+	if _, err := p.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "no registry has the built-in image") {
+		t.Errorf("got %v, want an ErrConfig", err)
 	}
 }

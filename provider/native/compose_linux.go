@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 
 	"github.com/fumehood/fumehood"
@@ -24,7 +25,7 @@ type project struct {
 	sources []image.Source
 }
 
-// project loads the project of a spec with a name. The error is an ErrUnsupported that names file and line if this
+// project loads the project of a spec. The error is an ErrUnsupported that names file and line if this
 // provider cannot run it. With a recorder, the journal shows no value of the project's variables.
 func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*project, error) {
 	loaded, err := box.LoadProject(ctx, spec, rec)
@@ -72,14 +73,21 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 	return all, nil
 }
 
-// prepare makes sure that the image store has the images of services that the project does not build. Then it builds the
-// others, and returns their IDs by service.
+// prepare checks the project's Dockerfiles, and makes sure that the image store has the images of services that the project
+// does not build. Then it builds the others, and returns their IDs by service. Without a builder, built-in images are those
+// that were built before.
 func (j *project) prepare(ctx context.Context, opts provider.PrepareOptions) (built map[string]string, err error) {
+	if err := image.Check(ctx, runtime.GOARCH, j.sources, j.spec.Compose); err != nil {
+		return nil, err
+	}
 	others := slices.DeleteFunc(slices.Clone(j.sources), func(s image.Source) bool { return s.IsBuilt(j.sources) })
 	if _, err := j.p.images.Prepare(ctx, others, j.spec.Compose, provider.PrepareOptions{}); err != nil || len(others) == len(j.sources) {
 		return nil, err
 	}
 	b, err := j.p.builder(ctx)
+	if errors.Is(err, fumehood.ErrUnsupported) && !slices.ContainsFunc(j.sources, func(s image.Source) bool { return s.Build != nil }) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
