@@ -112,7 +112,7 @@ precommit: ## format, vet and lint the changed packages, in a few seconds
 fuzz: ## run the fuzz targets whose names begin with FUZZ, in the packages FUZZED (default: all), each for FUZZTIME (20s)
 	@GO=$(GO) scripts/fuzz $(FUZZTIME) '$(FUZZ)' $(FUZZED)
 
-lint: guest ## run the linter at its pinned version (first run: a minute to build it)
+lint: guest ## run the linter at its pinned version (first run: minutes to build it)
 	$(LINT) run
 
 fmt: ## format all Go files

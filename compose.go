@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -78,20 +79,25 @@ var replaced = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\ufffd`)
 // EgressInternet gives a project's networks internet access.
 const EgressInternet = "internet"
 
+// alsoForProjects are the fields of a Spec that a sandbox of a Compose project has too.
+var alsoForProjects = []string{
+	"Name", "Compose", "Images", "Runtime", "Seccomp", "Limits", "Keep", "TTL", "Binary", "Labels", "ConfigFile", "Journal", "Logger",
+}
+
 // validateCompose checks a spec that has a Compose project.
 func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	c := s.Compose
-	for field, set := range map[string]bool{
-		"Image": s.Image != "", "Env": len(s.Env) > 0, "User": s.User != "", "Dir": s.Dir != "", "Network": s.Network.Mode != "",
-		"Ports": len(s.Ports) > 0, "Mounts": len(s.Mounts) > 0, "ShmSize": s.ShmSize != 0,
-		"Tmpfs": len(s.Tmpfs) > 0,
-	} {
-		if set {
-			return bad("%s and Compose exclude each other: set it in the Compose file", field)
-		}
-	}
 	if s.AllowUnsafe {
 		return bad("AllowUnsafe and Compose exclude each other: set Compose.AllowUnsafe")
+	}
+	for field, value := range reflect.ValueOf(*s).Fields() {
+		empty := value.IsZero()
+		if kind := value.Kind(); kind == reflect.Map || kind == reflect.Slice {
+			empty = value.Len() == 0
+		}
+		if !empty && !slices.Contains(alsoForProjects, field.Name) {
+			return bad("%s and Compose exclude each other: set it in the Compose file", field.Name)
+		}
 	}
 	given := 0
 	for _, set := range []bool{len(c.Files) > 0, c.Content != "", c.Dockerfile != ""} {

@@ -89,7 +89,7 @@ func TestOutcomes(t *testing.T) {
 	if constants != len(Outcomes()) {
 		t.Errorf("%d constants, %d outcomes", constants, len(Outcomes()))
 	}
-	for name, mark := range map[string]string{"docs/cli.md": "`", "docs/design/outcomes.md": "", "clients/python/src/fumehood/_types.py": `"`} {
+	for name, mark := range map[string]string{"docs/cli.md": "`", "docs/design/outcomes.md": "", "clients/python/src/fumehood/_types.py": `"`, "CHANGELOG.md": "`"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -68,3 +68,25 @@ func TestDocs_unpublished(t *testing.T) {
 		t.Errorf("%d files, %v", pages, err)
 	}
 }
+
+// The pages that say where things are name files that exist.
+func TestArchitecture_paths(t *testing.T) {
+	t.Parallel()
+	// "testdata" is said relative to a package.
+	path := regexp.MustCompile("`((?:api|clients|cmd|docs|eval|examples|internal|journal|provider|scripts|session|test|tools)/[\\w./*-]+)`")
+	for _, page := range []string{"../docs/ARCHITECTURE.md", "../docs/design/README.md", "../docs/design/sandbox.md", "../docs/design/providers.md", "../CONTRIBUTING.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := path.FindAllStringSubmatch(string(text), -1)
+		if len(all) < 3 {
+			t.Errorf("%s names %d paths", page, len(all))
+		}
+		for _, p := range all {
+			if found, err := filepath.Glob("../" + p[1]); err != nil || len(found) == 0 {
+				t.Errorf("%s: %s does not exist", page, p[1])
+			}
+		}
+	}
+}

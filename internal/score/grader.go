@@ -193,10 +193,7 @@ func (g *Grader) scoreOf(r *fumehood.Result) (task.Score, error) {
 		return task.Score{}, fail(fumehood.ErrUnavailable, "is lost: %s", cmp.Or(r.Reason, "how it ended is not known"))
 	case g.ByExitCode && r.Success():
 		return task.Score{Value: 1}, nil
-	case g.ByExitCode:
-		return task.Score{Reasons: []string{"the grader's command " + describeResult(r)}}, nil
-	case r.Outcome == fumehood.TimedOut || r.Outcome == fumehood.CPUTimeExceeded || r.Outcome == fumehood.OutOfMemory:
-		// Code of the attempt that it runs may have caused this on purpose.
+	case g.ByExitCode, exceeds(r.Outcome):
 		return task.Score{Reasons: []string{"the grader's command " + describeResult(r)}}, nil
 	case !r.Success() && (r.Usage.PIDsLimits > 0 || r.Usage.OOMKills > 0): // also possibly on purpose
 		return task.Score{Reasons: []string{"the grader's command " + describeResult(r) + ", and its sandbox had reached its limit of processes or memory"}}, nil
@@ -215,3 +212,13 @@ func (g *Grader) scoreOf(r *fumehood.Result) (task.Score, error) {
 
 // shown is the number of bytes of each output of a grader that an error contains.
 const shown = 100
+
+// exceeds reports whether a command ended because of a limit. Code of the attempt that a grader runs may cause that on purpose.
+func exceeds(o fumehood.Outcome) bool {
+	switch o {
+	case fumehood.TimedOut, fumehood.CPUTimeExceeded, fumehood.OutOfMemory:
+		return true
+	case fumehood.Exited, fumehood.Signaled, fumehood.Lost:
+	}
+	return false
+}

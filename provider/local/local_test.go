@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -126,6 +127,9 @@ func TestProvider_warnsOnce(t *testing.T) {
 func TestStart_unsupported(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, local.Options{})
+	named := map[string]bool{ // these are supported, mean nothing without isolation, or need a network
+		"Ports": true, "Name": true, "Env": true, "Dir": true, "AllowUnsafe": true, "Keep": true, "TTL": true, "Labels": true, "ConfigFile": true, "Journal": true, "Logger": true,
+	}
 	for name, spec := range map[string]fumehood.Spec{
 		"run an image":                              {Image: "debian"},
 		"run commands as another user":              {User: "nobody"},
@@ -133,11 +137,28 @@ func TestStart_unsupported(t *testing.T) {
 		"limit memory, CPUs, processes or the disk": {Limits: fumehood.Limits{Memory: 1 << 30}},
 		"use a container CLI":                       {Binary: "podman"},
 		"mount paths":                               {Mounts: []fumehood.Mount{{Host: "/a", Container: "/a"}}},
+		"run a Compose project":                     {Compose: &fumehood.Compose{Content: "services: {default: {image: debian}}"}},
+		"run an image ":                             {Images: map[string]string{"default": "sha256:1"}},
+		"set the size of /dev/shm":                  {ShmSize: 1 << 20},
+		"mount a tmpfs":                             {Tmpfs: []string{"/a"}},
+		"choose a seccomp profile":                  {Seccomp: fumehood.SeccompBrowsers},
+		"choose a container runtime":                {Runtime: "runsc"},
 	} {
+		for f, value := range reflect.ValueOf(spec).Fields() {
+			if !value.IsZero() {
+				named[f.Name] = true
+			}
+		}
+		name = strings.TrimSpace(name)
 		_, err := p.Start(t.Context(), spec)
 		var e *fumehood.Error
 		if !errors.Is(err, fumehood.ErrUnsupported) || !errors.As(err, &e) || e.Hint == "" || !strings.Contains(err.Error(), "cannot "+name) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for f := range reflect.TypeFor[fumehood.Spec]().Fields() {
+		if !named[f.Name] {
+			t.Errorf("%s: support it, or name it in checkSpec and here", f.Name)
 		}
 	}
 	sb, err := p.Start(t.Context(), fumehood.Spec{Limits: fumehood.Limits{CPUs: fumehood.NoLimit}})

@@ -22,11 +22,18 @@ func Of(r task.SampleResult) string {
 		return "accepted"
 	case last.Name == "build":
 		return "compile error"
-	case last.Outcome == fumehood.TimedOut, last.Outcome == fumehood.CPUTimeExceeded:
+	}
+	switch last.Outcome {
+	case fumehood.TimedOut, fumehood.CPUTimeExceeded:
 		return "time limit"
-	case last.Outcome == fumehood.OutOfMemory:
+	case fumehood.OutOfMemory:
 		return "memory limit"
-	case last.Outcome == fumehood.Signaled, last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
+	case fumehood.Signaled:
+		return "runtime error"
+	case fumehood.Exited, fumehood.Lost: // a lost step has no score
+	}
+	switch {
+	case last.ExitCode != 0, last.Name != "test 3" && strings.Contains(r.Score.Reasons[0], "no such file"):
 		return "runtime error" // in the last case, the program has removed itself
 	case strings.Contains(r.Score.Reasons[0], "too long"):
 		return "output limit"

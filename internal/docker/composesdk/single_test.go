@@ -1,7 +1,11 @@
 package composesdk
 
 import (
+	"log/slog"
+	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
 
@@ -29,14 +33,32 @@ func TestSingle_unknown(t *testing.T) {
 		"a variable":   func(_ *types.Project, svc *types.ServiceConfig) { svc.Environment["FROM_HOST"] = nil },
 	} {
 		p := compose.Generate(fumehood.Spec{Name: "box"}, compose.Main{Volume: "guest"}, compose.Labels{}).Types()
-		if _, ok := single(p, "id"); !ok {
-			t.Fatal("it does not know the generated project")
-		}
 		svc := p.Services[compose.DefaultService]
 		change(p, &svc)
 		p.Services[compose.DefaultService] = svc
 		if _, ok := single(p, "id"); ok {
 			t.Errorf("%s: it is lost", name)
+		}
+	}
+}
+
+// single knows all that a spec sets, but networks.
+func TestSingle_spec(t *testing.T) {
+	t.Parallel()
+	all := fumehood.Spec{
+		Name: "box", Image: "a", Env: map[string]string{"A": "b"}, User: "1", Dir: "/d", Runtime: "r", Seccomp: fumehood.SeccompBrowsers,
+		Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1, PIDs: 50, Disk: 1 << 20}, ShmSize: 1 << 20, Tmpfs: []string{"/t"},
+		Mounts: []fumehood.Mount{{Host: "/a", Container: "/b"}}, AllowUnsafe: true, Keep: true, TTL: time.Hour, Binary: "podman",
+		Labels: map[string]string{"l": "v"}, ConfigFile: "c", Journal: slog.Default(), Logger: slog.Default(),
+	}
+	for field, value := range reflect.ValueOf(all).Fields() {
+		if value.IsZero() && !slices.Contains([]string{"Compose", "Images", "Network", "Ports"}, field.Name) {
+			t.Errorf("%s: set it here", field.Name)
+		}
+	}
+	for name, spec := range map[string]fumehood.Spec{"all": all, "none": {Name: "box"}} {
+		if _, ok := single(compose.Generate(spec, compose.Main{Volume: "guest", Serve: true, Sockets: "/s"}, compose.Labels{}).Types(), "id"); !ok {
+			t.Errorf("%s: it does not know the generated project", name)
 		}
 	}
 }
