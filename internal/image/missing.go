@@ -24,29 +24,32 @@ func missingError(images []string, hint string) error {
 	return &fumehood.Error{Op: "find images", Class: fumehood.ErrConfig, Err: errors.New("missing: " + all), Hint: hint}
 }
 
-// Key returns a key of where the images of a spec with an image or a project come from. sources loads the services of the
-// project. Equal keys need the same images.
-func Key(spec fumehood.Spec, sources func() ([]Source, error)) (string, error) {
+// Key returns a key of where the images of a spec with an image or a project come from. load loads the project. Equal keys
+// need the same images.
+func Key[Project interface{ Sources() []Source }](spec fumehood.Spec, load func() (Project, error)) (string, error) {
 	switch {
 	case spec.Images != nil:
 		return HashOf(spec.Images), nil
 	case spec.Compose == nil:
 		return HashOf(spec.Image), nil
 	}
-	all, err := sources()
-	return HashOf([]any{all, spec.Compose.Prebuilt}), err
+	project, err := load()
+	if err != nil {
+		return "", err
+	}
+	return HashOf([]any{project.Sources(), spec.Compose.Prebuilt}), nil
 }
 
-// Prepared returns the images of a project's services that were prepared before. ids has their IDs by service. Ref is the
+// FindPrepared returns the images of a project's services that were prepared before. ids has their IDs by service. Ref is the
 // ID too: the container runs what was prepared, whatever has its name now.
-func (p *Preparer) Prepared(ctx context.Context, sources []Source, ids map[string]string) (map[string]Image, error) {
+func (p *Preparer) FindPrepared(ctx context.Context, sources []Source, ids map[string]string) (map[string]Image, error) {
 	arch, err := p.Store.Arch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	images := map[string]Image{}
 	for _, s := range sources {
-		found, err := p.FindPrepared(ctx, s.Service, ids)
+		found, err := p.FindID(ctx, s.Service, ids)
 		if err == nil {
 			err = s.CheckArch(found, arch)
 		}
@@ -59,8 +62,8 @@ func (p *Preparer) Prepared(ctx context.Context, sources []Source, ids map[strin
 	return images, nil
 }
 
-// FindPrepared returns the image of a service that was prepared before. ids has the IDs by service.
-func (p *Preparer) FindPrepared(ctx context.Context, service string, ids map[string]string) (Image, error) {
+// FindID returns the image of a service that was prepared before. ids has the IDs by service.
+func (p *Preparer) FindID(ctx context.Context, service string, ids map[string]string) (Image, error) {
 	id := ids[service]
 	if id == "" {
 		return Image{}, NotPrepared(service)

@@ -168,7 +168,7 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 	}
 	var images map[string]image.Image
 	if sb.Spec.Images != nil {
-		images, err = sb.p.images.Prepared(ctx, sources, sb.Spec.Images)
+		images, err = sb.p.images.FindPrepared(ctx, sources, sb.Spec.Images)
 	} else {
 		images, err = sb.p.images.Prepare(ctx, sources, sb.Spec.Compose, sb.preparing)
 	}
@@ -201,7 +201,7 @@ func (sb *sandbox) image(ctx context.Context) (image.Image, error) {
 	if sb.Spec.Images == nil {
 		return sb.p.images.Get(ctx, sb.Spec.Image)
 	}
-	return sb.p.images.FindPrepared(ctx, compose.DefaultService, sb.Spec.Images)
+	return sb.p.images.FindID(ctx, compose.DefaultService, sb.Spec.Images)
 }
 
 // plan returns the project to create.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -18,13 +19,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 		return "", err
 	}
 	spec.Image = cmp.Or(spec.Image, p.opts.DefaultImage)
-	return image.Key(spec, func() ([]image.Source, error) {
-		project, err := box.LoadProject(ctx, spec, nil)
-		if err != nil {
-			return nil, err
-		}
-		return project.Sources(), nil
-	})
+	return image.Key(spec, func() (*compose.Project, error) { return box.LoadProject(ctx, spec, nil) })
 }
 
 // Prepare pulls or builds the images of a spec's services, and makes the guest volume.

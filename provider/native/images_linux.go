@@ -45,13 +45,7 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 		return "", err
 	}
 	spec.Image = p.imageOf(spec)
-	return image.Key(spec, func() ([]image.Source, error) {
-		project, err := p.project(ctx, spec, nil)
-		if err != nil {
-			return nil, err
-		}
-		return project.sources, nil
-	})
+	return image.Key(spec, func() (*project, error) { return p.project(ctx, spec, nil) })
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.
