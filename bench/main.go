@@ -21,7 +21,6 @@ import (
 	"syscall"
 
 	"github.com/fumehood/fumehood/provider/docker"
-	"github.com/fumehood/fumehood/provider/native"
 )
 
 // seed makes the shuffling and the other random draws repeatable.
@@ -37,7 +36,6 @@ type options struct {
 }
 
 func main() {
-	native.RunReaper()
 	docker.RunReaper()
 	opts := options{only: regexp.MustCompile("")}
 	flag.IntVar(&opts.rounds, "rounds", 30, "number of rounds to measure, after one warm-up round")

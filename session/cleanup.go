@@ -21,25 +21,17 @@ func Cleanup(ctx context.Context, provider fumehood.Provider, dir string, opts p
 			return nil, &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: err}
 		}
 	}
-	return sweep.Folders(ctx, dir, opts, func(ctx context.Context, folder string) error {
+	return sweep.Removal{}.Run(ctx, opts, sweep.Folders(dir, func(ctx context.Context, folder string) error {
 		return opError(op, helperOf(provider, folder).remove(ctx))
-	})
+	}))
 }
 
-// sweep removes what sessions of ended processes left in dir. It does so without being asked by the user, so it only
-// logs errors. The next session tries again.
+// sweep removes what sessions of ended processes left in dir, and logs the results.
 func (s *Session) sweep(ctx context.Context, dir string) {
 	containers := s.opts.Provider
 	if s.local() {
 		containers = nil
 	}
 	plan, err := Cleanup(ctx, containers, dir, provider.CleanupOptions{})
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("cannot remove everything that ended sessions left; `fumehood cleanup` retries", "error", err)
-	}
-	for _, l := range plan {
-		if l.Removed {
-			s.log.Debug("removed what an ended session left", "folder", l.Name)
-		}
-	}
+	sweep.Log(ctx, s.log, plan, err)
 }

@@ -10,11 +10,9 @@ import (
 
 	"github.com/fumehood/fumehood/internal/cli"
 	"github.com/fumehood/fumehood/provider/docker"
-	"github.com/fumehood/fumehood/provider/native"
 )
 
 func main() {
-	native.RunReaper()
 	docker.RunReaper()
 	os.Exit(cli.Main(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -1,14 +1,16 @@
 package box
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/owner/reaper"
+	"github.com/fumehood/fumehood/internal/owner/sweep"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // Presence is what a provider runs beside its sandboxes, from its first one until it is closed: a reaper, which removes what
@@ -16,12 +18,13 @@ import (
 type Presence struct {
 	// Kind and Job are those of the reaper. Without a Job there is none.
 	Kind string
-	Job  any
+	Job  reaper.Job
 	// Claims is the kind of the folder for claims, see owner.StateDir; empty for no claim.
 	Claims string
-	// Sweep sweeps once. Nil means not at all.
-	Sweep func(ctx context.Context)
-	// Patience is how long Leave waits for the sweep, after its context has ended. What the sweep waits for may hang.
+	// Sweep removes what was left, once. Its results are logged. Nil means not at all.
+	Sweep func(ctx context.Context) ([]provider.Leftover, error)
+	// Patience is how long Leave waits for the sweep, after its context has ended. What the sweep waits for may hang. 0 means
+	// DefaultPatience.
 	Patience time.Duration
 	Log      *slog.Logger
 
@@ -32,6 +35,9 @@ type Presence struct {
 	stop    context.CancelFunc // of the sweep
 	swept   chan struct{}      // closed when the sweep has ended
 }
+
+// DefaultPatience is the usual Presence.Patience.
+const DefaultPatience = 10 * time.Second
 
 // unreaped is what a log says about sandboxes without a reaper.
 const unreaped = ": if this process is killed, its sandboxes stay until the next cleanup"
@@ -46,7 +52,8 @@ func (p *Presence) Attend(ctx context.Context, outlives bool) {
 		p.stop, p.swept = stop, make(chan struct{})
 		go func() {
 			defer close(p.swept)
-			p.Sweep(ctx)
+			plan, err := p.Sweep(ctx)
+			sweep.Log(ctx, p.Log, plan, err)
 		}()
 	}
 	if outlives {
@@ -74,11 +81,8 @@ func (p *Presence) Attend(ctx context.Context, outlives bool) {
 		p.Log.Info("no reaper is started, as the options require" + unreaped)
 		return
 	}
-	job, err := json.Marshal(p.Job)
-	if err == nil {
-		p.trust, err = reaper.Entrust(p.Kind, job)
-	}
-	if err != nil {
+	var err error
+	if p.trust, err = reaper.Entrust(p.Kind, p.Job); err != nil {
 		p.Log.Warn("the reaper cannot be started"+unreaped, "error", err)
 	}
 }
@@ -92,7 +96,7 @@ func (p *Presence) Leave(clean bool) {
 		p.stop()
 		select {
 		case <-p.swept:
-		case <-time.After(p.Patience):
+		case <-time.After(cmp.Or(p.Patience, DefaultPatience)):
 		}
 	}
 	if !clean {

@@ -187,13 +187,13 @@ func (s *Sandbox) Freeze(ctx context.Context) (thaw func(context.Context) error,
 	return thaw, nil
 }
 
-// atOnce is how many calls InParallel makes at once. A daemon does little in parallel.
-const atOnce = 8
+// AtOnce is how many calls InParallel makes at once, or a provider should make. A daemon does little in parallel.
+const AtOnce = 8
 
 // InParallel calls f for 0 to n-1 concurrently and joins the errors.
 func InParallel(n int, f func(i int) error) error {
 	errs := make([]error, n)
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, AtOnce)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {

@@ -18,7 +18,6 @@ import (
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider/docker"
-	"github.com/fumehood/fumehood/provider/native"
 	"github.com/fumehood/fumehood/test/tier"
 )
 
@@ -29,7 +28,6 @@ const ownersFile = "FUMEHOOD_TEST_OWNERS"
 // TestMain makes this test binary act as fumehood when it is started under that name.
 func TestMain(m *testing.M) {
 	docker.RunReaper()
-	native.RunReaper()
 	testscript.Main(m, map[string]func(){"fumehood": func() {
 		if err := signOwners(os.Getenv(ownersFile)); err != nil {
 			fmt.Fprintln(os.Stderr, err)

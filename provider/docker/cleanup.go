@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/owner/sweep"
@@ -45,40 +46,32 @@ func (p *Provider) sweeper(guests []string, among func(o sweep.Object) bool) *sw
 }
 
 // sweepUnasked removes, of the objects selected by among, those that are old or left by dead owners. It does so without
-// being asked by the user, so it only logs errors. The next cleanup tries again.
+// being asked by the user, so it only logs the results.
 func (p *Provider) sweepUnasked(ctx context.Context, guests []string, among func(o sweep.Object) bool) {
 	plan, err := p.sweeper(guests, among).sweep(ctx, provider.CleanupOptions{})
-	if err != nil && ctx.Err() == nil {
-		p.opts.Logger.Warn("cannot remove everything that ended processes left; `fumehood cleanup` retries", "error", err)
-	}
-	for _, l := range plan {
-		if l.Removed {
-			p.opts.Logger.Debug("removed what an ended process left", "kind", l.Kind, "name", l.Name, "reason", l.Reason)
-		}
-	}
+	sweep.Log(ctx, p.opts.Logger, plan, err)
 }
 
-// sweep lists all objects, plans the removal, and carries out the plan.
+// sweep removes objects. Each pattern of foreign objects must have a match.
 func (s *sweeper) sweep(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-	found, facts, err := s.look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found = slices.DeleteFunc(found, func(o sweep.Object) bool { return !s.among(o) })
-	plan, err := sweep.Plan(found, facts, opts)
-	for _, pattern := range opts.Foreign {
-		matches := func(l provider.Leftover) bool { is, _ := path.Match(pattern, l.Name); return l.Foreign && is }
-		if err == nil && !slices.ContainsFunc(plan, matches) {
-			plan, err = nil, &fumehood.Error{
-				Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no foreign object %s", pattern),
-				Hint: "`fumehood cleanup --dry-run` lists all objects",
+	r := removal
+	r.Among = s.among
+	return r.Run(ctx, opts, func(ctx context.Context) ([]sweep.Object, sweep.Facts, error) {
+		found, facts, err := s.look(ctx)
+		for _, pattern := range opts.Foreign {
+			matches := func(o sweep.Object) bool {
+				is, bad := path.Match(pattern, o.Name)
+				return bad != nil || o.Foreign && is
+			}
+			if err == nil && !slices.ContainsFunc(found, matches) {
+				err = &fumehood.Error{
+					Op: "clean up", Class: fumehood.ErrConfig, Err: fmt.Errorf("no foreign object %s", pattern),
+					Hint: "`fumehood cleanup --dry-run` lists all objects",
+				}
 			}
 		}
-	}
-	if err != nil || opts.DryRun {
-		return plan, err
-	}
-	return plan, removal.Carry(ctx, found, plan)
+		return found, facts, err
+	})
 }
 
 // look lists the objects and collects the facts for a plan. The current time is that of this machine's clock. But if it
@@ -183,11 +176,8 @@ func listLabeled(ctx context.Context, e *engine.Client) ([]engine.Object, error)
 	return objects, e.Disown(ctx, objects)
 }
 
-// removals is how many removals run at once. The daemon does little in parallel.
-const removals = 8
-
 // removal configures how objects are removed. It retries after Pauses if the daemon refuses a removal.
-var removal = sweep.Removal{AtOnce: removals, Pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}}
+var removal = sweep.Removal{AtOnce: box.AtOnce, Pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second}}
 
 // removeAll removes objects. They must be in the order of removal.
 func removeAll(ctx context.Context, e *engine.Client, objects []engine.Object) error {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/owner/sweep"
+	"github.com/fumehood/fumehood/provider"
 )
 
 // claimsKind is the kind of the folder in which processes claim that they live: see owner.StateDir.
@@ -12,21 +14,18 @@ const claimsKind = "owners"
 
 // live sets how the provider's sandboxes live, and what runs beside them.
 func (p *Provider) live() {
-	p.life.Driver, p.life.Alone, p.life.Open.AtOnce = driver{p}, true, removals
+	p.life.Driver, p.life.Alone, p.life.Open.AtOnce = driver{p}, true, box.AtOnce
 	at := &p.life.Presence
-	at.Kind, at.Claims, at.Patience, at.Log = reaperKind, claimsKind, p.opts.speedup.Of(sweepEnd), p.opts.Logger
+	at.Kind, at.Claims, at.Patience, at.Log = reaperKind, claimsKind, p.opts.speedup.Of(box.DefaultPatience), p.opts.Logger
 	if !p.opts.NoReaper {
 		at.Job = reaping{Host: p.compose.Found.Host, Context: p.compose.Found.Context, StateDir: p.stateDir, Speedup: p.opts.speedup}
 	}
 	if !p.opts.NoSweep {
-		at.Sweep = func(ctx context.Context) {
-			p.sweepUnasked(ctx, nil, func(o sweep.Object) bool { return isSwept(o, p.clock()) })
+		at.Sweep = func(ctx context.Context) ([]provider.Leftover, error) {
+			return p.sweeper(nil, func(o sweep.Object) bool { return isSwept(o, p.clock()) }).sweep(ctx, provider.CleanupOptions{})
 		}
 	}
 }
-
-// sweepEnd bounds the wait for removals of a sweep that are in progress.
-const sweepEnd = 10 * time.Second
 
 // grace is how long new objects are left to the reaper of the process that made them.
 const grace = time.Minute

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/docker/composesdk"
@@ -34,26 +33,18 @@ const (
 )
 
 // reaperKind is the kind of this provider's jobs.
-const reaperKind = "docker"
+var reaperKind = reaper.Kind[reaping]("docker")
 
 // RunReaper runs the reaper if this process is one, and returns immediately otherwise. Call it at the beginning of
-// main, before anything but RunReaper of other providers. The first sandbox of a process starts the program once more,
-// as the process's reaper. In the reaper, RunReaper waits until that process ends, removes what it left, for example
-// when it was killed, and exits. A program that does not call RunReaper has no reaper, which is logged. The next start
-// of a sandbox on this machine, or Cleanup, then removes what was left.
-func RunReaper() {
-	reaper.Run(reaperKind, func(ctx context.Context, self, dead owner.ID, text json.RawMessage) error {
-		var job reaping
-		if err := json.Unmarshal(text, &job); err != nil {
-			return err
-		}
-		return job.do(ctx, self, dead)
-	})
-}
+// main. It serves all providers that the program imports. The first sandbox of a process starts the program once more, as
+// the process's reaper. In the reaper, RunReaper waits until that process ends, removes what it left, for example when it
+// was killed, and exits. A program that does not call RunReaper has no reaper, which is logged. The next start of a sandbox
+// on this machine, or Cleanup, then removes what was left.
+func RunReaper() { reaper.Run() }
 
-// do removes everything that the dead owner left, and waits for what the daemon is still creating. It retries until ctx
+// Do removes everything that the dead owner left, and waits for what the daemon is still creating. It retries until ctx
 // ends if the daemon does not answer.
-func (r reaping) do(ctx context.Context, self, dead owner.ID) error {
+func (r reaping) Do(ctx context.Context, self, dead owner.ID) error {
 	c, err := composesdk.Connect(ctx, composesdk.Options{Host: r.Host, Context: r.Context, Speedup: r.Speedup})
 	if err != nil {
 		return err

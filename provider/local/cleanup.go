@@ -12,5 +12,5 @@ var _ provider.Cleaner = (*Provider)(nil)
 // Cleanup removes the folders of dead owners, and those named in the options. It does not look for processes.
 // Supervised processes of a dead owner have ended with it, and there is no record of others.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-	return sweep.Folders(ctx, p.stateDir, opts, within)
+	return sweep.Removal{}.Run(ctx, opts, sweep.Folders(p.stateDir, within))
 }

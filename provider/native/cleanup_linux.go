@@ -4,10 +4,8 @@ package native
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/internal/owner"
@@ -52,8 +50,7 @@ func removeGroups(ctx context.Context, folder string) error {
 	return nil
 }
 
-// removeUnkept is remove for what is removed without a request by the user. It leaves kept sandboxes in place, even
-// after they have expired.
+// removeUnkept is remove, but leaves a sandbox that has become a kept one since it was listed.
 func removeUnkept(ctx context.Context, folder string) error {
 	if owner.ReadFolder(folder).Kept {
 		return nil
@@ -64,7 +61,7 @@ func removeUnkept(ctx context.Context, folder string) error {
 // Cleanup removes the sandboxes of dead owners, kept ones that have expired, and those named in the options, and what
 // dead processes left unfinished in the image store. With opts.Caches it also removes the images that no sandbox uses.
 func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([]provider.Leftover, error) {
-	all, err := sweep.Folders(ctx, p.stateDir, opts, remove)
+	all, err := sweep.Removal{}.Run(ctx, opts, sweep.Folders(p.stateDir, remove))
 	if err != nil && all == nil {
 		return nil, err
 	}
@@ -93,42 +90,33 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 func (p *Provider) live() {
 	p.life.Driver, p.life.KeptLater = driver{p}, true
 	at := &p.life.Presence
-	at.Kind, at.Patience, at.Log = reaperKind, sweepEnd, p.log
+	at.Kind, at.Log = reaperKind, p.log
 	if !p.opts.NoReaper {
 		at.Job = reaping{StateDir: p.stateDir}
 	}
-	at.Sweep = func(ctx context.Context) {
-		_, err := sweep.Folders(ctx, p.stateDir, provider.CleanupOptions{}, removeUnkept)
+	at.Sweep = func(ctx context.Context) ([]provider.Leftover, error) {
+		plan, err := reaping{p.stateDir}.sweep(ctx)
 		_, serr := p.store.Sweep(ctx)
-		if err = errors.Join(err, serr); err != nil && ctx.Err() == nil {
-			p.log.Warn("not everything that ended processes left can be removed; `fumehood cleanup` retries", "error", err)
-		}
+		return plan, errors.Join(err, serr)
 	}
 }
 
-// sweepEnd bounds the wait for removals of a sweep that are in progress.
-const sweepEnd = 10 * time.Second
+// reaperKind is the kind of this provider's jobs.
+var reaperKind = reaper.Kind[reaping]("native")
 
-// reaping is the job of a reaper: to remove the sandboxes of its owner.
+// reaping is the job of a reaper: to remove the folders and control groups of ended processes.
 type reaping struct {
 	StateDir string `json:"state_dir"`
 }
 
-// reaperKind is the kind of this provider's jobs.
-const reaperKind = "native"
+// Do removes what is left. Other owners than dead may have ended too.
+func (r reaping) Do(ctx context.Context, _, _ owner.ID) error {
+	_, err := r.sweep(ctx)
+	return err
+}
 
-// RunReaper runs the reaper if this process is one, and returns immediately otherwise. Call it at the beginning of
-// main, before anything but RunReaper of other providers. The first sandbox of a process starts the program once more,
-// as the process's reaper. In the reaper, RunReaper waits until that process ends, removes the folders and control
-// groups that it left, for example when it was killed, and exits. A program that does not call RunReaper has no reaper,
-// which is logged. The next start of a sandbox, or Cleanup, then removes what was left.
-func RunReaper() {
-	reaper.Run(reaperKind, func(ctx context.Context, _, _ owner.ID, text json.RawMessage) error {
-		var job reaping
-		if err := json.Unmarshal(text, &job); err != nil {
-			return err
-		}
-		_, err := sweep.Folders(ctx, job.StateDir, provider.CleanupOptions{}, removeUnkept)
-		return err
-	})
+// sweep removes what is left without a request by the user. Kept sandboxes stay, even after they have expired.
+func (r reaping) sweep(ctx context.Context) ([]provider.Leftover, error) {
+	unkept := sweep.Removal{Among: func(o sweep.Object) bool { return !o.Kept }}
+	return unkept.Run(ctx, provider.CleanupOptions{}, sweep.Folders(r.StateDir, removeUnkept))
 }

@@ -25,6 +25,7 @@ import (
 	"log/slog"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/owner/reaper"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -74,6 +75,10 @@ type Options struct {
 	// progress reports.
 	Progress func(provider.Progress)
 }
+
+// RunReaper runs the reaper if this process is one, see Options.NoReaper, and returns immediately otherwise. Call it at the
+// beginning of main. It is the same as docker.RunReaper: a program that imports both providers calls either.
+func RunReaper() { reaper.Run() }
 
 // Builder builds images from Dockerfiles.
 type Builder interface {

@@ -38,9 +38,6 @@ func errElsewhere(op string) error {
 	}
 }
 
-// RunReaper returns immediately, because there is no reaper.
-func RunReaper() {}
-
 // Name returns "native".
 func (*Provider) Name() string { return "native" }
 

@@ -39,7 +39,7 @@ const (
 	endTimeout = 5 * time.Second
 )
 
-// task is a job, with the kind that determines which Run carries it out.
+// task is a job with the name of its kind.
 type task struct {
 	Kind string          `json:"kind"`
 	Job  json.RawMessage `json:"job"`
@@ -51,19 +51,23 @@ type Trust struct{ task task }
 // current is the reaper of this process. There is at most one, while there are jobs.
 var current struct {
 	mu       sync.Mutex
-	possible []string // the kinds for which Run was called
+	possible bool // Run was called
 	jobs     []*Trust
 	pipe     *os.File      // to the reaper; nil without a reaper
 	ended    chan struct{} // closed when the reaper has ended
 }
 
 // Entrust gives a job to this process's reaper, and starts the reaper if necessary. The job is done when this process
-// has ended, unless it is released before. It is carried out by the Run of its kind, which must have been called.
-func Entrust(kind string, job json.RawMessage) (*Trust, error) {
-	c, t := &current, &Trust{task{kind, job}}
+// has ended, unless it is released before. kind is a result of Kind. Run must have been called.
+func Entrust(kind string, job Job) (*Trust, error) {
+	text, err := json.Marshal(job)
+	if err != nil {
+		return nil, err
+	}
+	c, t := &current, &Trust{task{kind, text}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.Contains(c.possible, kind) {
+	if !c.possible {
 		return nil, errNoWait
 	}
 	if err := restart(); err != nil {

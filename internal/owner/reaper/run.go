@@ -8,50 +8,57 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
-// Do carries out a job of a process that has ended. self is the reaper's process.
-type Do func(ctx context.Context, self, dead owner.ID, job json.RawMessage) error
+// Job is what a reaper does when its owner has ended. It is sent to the reaper as JSON.
+type Job interface {
+	// Do does the job. self is the reaper's process, dead the owner.
+	Do(ctx context.Context, self, dead owner.ID) error
+}
+
+// kinds are the jobs that this program can do, by the name of their kind. It is complete before main begins.
+var kinds = map[string]func(ctx context.Context, self, dead owner.ID, text json.RawMessage) error{}
+
+// Kind adds a kind of jobs, and returns its name. Call it only to initialize a variable of a package, so that the reaper has
+// the kinds that its owner has.
+func Kind[J Job](name string) string {
+	kinds[name] = func(ctx context.Context, self, dead owner.ID, text json.RawMessage) error {
+		var job J
+		if err := json.Unmarshal(text, &job); err != nil {
+			return err
+		}
+		return job.Do(ctx, self, dead)
+	}
+	return name
+}
 
 // runTime bounds the whole work of a reaper after its owner has ended.
 const runTime = 5 * time.Minute
 
-// failed reports whether a job of a kind that Run has carried out has failed.
-var failed bool
-
-// Run must be called at the beginning of main, for each kind. In a process that is not a reaper it returns immediately,
-// and permits Entrust for the kind. In a reaper it waits until the owner has ended and carries out the jobs of the kind.
-// If jobs of other kinds remain, it returns, so that the next Run does them. Otherwise it exits the process.
-func Run(kind string, do Do) {
+// Run must be called at the beginning of main. In a process that is not a reaper it returns immediately, and permits
+// Entrust. In a reaper it waits until the owner has ended, does the jobs, and exits the process.
+func Run() {
 	o := waited()
 	if o == nil {
 		current.mu.Lock()
 		defer current.mu.Unlock()
-		current.possible = append(current.possible, kind)
-		return
-	}
-	if err := o.runJobs(kind, do); err != nil {
-		failed = true
-		report(o.owner, err)
-	}
-	o.tasks = slices.DeleteFunc(o.tasks, func(t task) bool { return t.Kind == kind })
-	if len(o.tasks) > 0 {
+		current.possible = true
 		return
 	}
 	code := 0
-	if failed {
+	if err := o.runJobs(); err != nil {
+		report(o.owner, err)
 		code = 1
 	}
 	os.Exit(code) //nolint:forbidigo // the process is ours, and its only task is done
 }
 
-// runJobs carries out the jobs of a kind.
-func (o *orphans) runJobs(kind string, do Do) error {
+// runJobs does all jobs at once.
+func (o *orphans) runJobs() error {
 	self, err := owner.Self()
 	if err != nil {
 		return err
@@ -64,9 +71,12 @@ func (o *orphans) runJobs(kind string, do Do) error {
 	errs := make([]error, len(o.tasks))
 	var wg sync.WaitGroup
 	for i, t := range o.tasks {
-		if t.Kind == kind {
-			wg.Go(func() { errs[i] = do(ctx, self, o.owner, t.Job) })
-		}
+		wg.Go(func() {
+			errs[i] = fmt.Errorf("unknown job %q", t.Kind) // where the program's file may have been replaced
+			if do := kinds[t.Kind]; do != nil {
+				errs[i] = do(ctx, self, o.owner, t.Job)
+			}
+		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -3,6 +3,7 @@ package sweep
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -14,12 +15,45 @@ import (
 // groupWait is how long an object waits for the removal of the previous one in its group.
 const groupWait = 5 * time.Second
 
-// Removal is how objects are removed. It makes no decisions.
+// Removal is how objects are removed. It makes no decisions but Among.
 type Removal struct {
 	// AtOnce is how many objects of a kind are removed at once. Less than 1 means 1.
 	AtOnce int
 	// Pauses are the pauses before the retries of a failed removal. Empty means no retries.
 	Pauses []time.Duration
+	// Among reports whether Run considers an object at all. Nil means all.
+	Among func(o Object) bool
+}
+
+// Find finds objects and collects the facts for a plan.
+type Find func(ctx context.Context) ([]Object, Facts, error)
+
+// Run finds objects, plans, and carries out the plan.
+func (r Removal) Run(ctx context.Context, opts provider.CleanupOptions, find Find) ([]provider.Leftover, error) {
+	objects, facts, err := find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.Among != nil {
+		objects = slices.DeleteFunc(objects, func(o Object) bool { return !r.Among(o) })
+	}
+	plan, err := Plan(objects, facts, opts)
+	if err != nil || opts.DryRun {
+		return plan, err
+	}
+	return plan, r.Carry(ctx, objects, plan)
+}
+
+// Log logs the results of Run where no user has asked for it. The next sweep tries again what it could not remove.
+func Log(ctx context.Context, log *slog.Logger, plan []provider.Leftover, err error) {
+	if err != nil && ctx.Err() == nil {
+		log.Warn("cannot remove everything that ended processes left; `fumehood cleanup` retries", "error", err)
+	}
+	for _, l := range plan {
+		if l.Removed {
+			log.Debug("removed what an ended process left", "kind", l.Kind, "name", l.Name, "reason", l.Reason)
+		}
+	}
 }
 
 // All removes all objects, in the order of their kinds.
