@@ -33,6 +33,7 @@ func TestJudgeMemory(t *testing.T) {
 		"the timeout beside others": {late, 1, false, fumehood.TimedOut, "while other programs ran"},
 		"a kill beside others":      {killed, 1, false, fumehood.Signaled, "killed by the caller; the kernel killed a process"},
 		"the program itself":        {direct, 1, false, fumehood.OutOfMemory, ""},
+		"the CPU time":              {fumehood.Result{Outcome: fumehood.CPUTimeExceeded, ExitCode: -1, Reason: "x"}, 1, true, fumehood.CPUTimeExceeded, "x"},
 		"lost":                      {fumehood.Result{Outcome: fumehood.Lost, ExitCode: -1, Reason: "x"}, 1, true, fumehood.Lost, "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,6 +81,14 @@ func TestJudge(t *testing.T) {
 		"lost after a kill":               {ending{Exit: inside, why: errKilled, killed: true, sandbox: "closed"}, want{fumehood.Lost, -1, 0, "it was killed", true}},
 		"no end after a kill":             {ending{why: errKilled, killed: true}, want{fumehood.Lost, -1, 0, "this transport cannot kill the command", false}},
 		"a CPU limit of each process":     {ending{Exit: Exit{Outcome: fumehood.Signaled, Code: 152, Signal: 24}, cpu: time.Second}, want{fumehood.Signaled, 152, 24, "killed by SIGXCPU, with a CPU limit of 1s for each process", false}},
+		"CPU time and memory": {
+			ending{Exit: Exit{Outcome: fumehood.CPUTimeExceeded, Code: -1, Reason: "x", Alone: true, Usage: fumehood.Usage{OOMKills: 1}}},
+			want{fumehood.CPUTimeExceeded, -1, 0, "x", false},
+		},
+		"timeout and memory": {
+			ending{Exit: Exit{Outcome: fumehood.Signaled, Code: 137, Signal: 9, Alone: true, Usage: fumehood.Usage{OOMKills: 1}}, why: errTimeout},
+			want{fumehood.OutOfMemory, -1, 0, "the kernel killed a process of the service for memory, and the command was killed at its timeout", false},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := judge(c.ending)
