@@ -22,7 +22,7 @@ func (s *Sandbox) Marks() Marks {
 	info := provider.Describe(&s.Spec, fumehood.Info{Unenforced: s.About.Unenforced})
 	m := Marks{
 		owner.LabelSandbox: s.Spec.Name, owner.LabelKept: strconv.FormatBool(s.Spec.Keep), owner.LabelSeccomp: s.Spec.Seccomp,
-		owner.LabelConfig: info.ConfigFile, owner.LabelEnv: strings.Join(info.EnvNames, ","), owner.LabelUnenforced: strings.Join(info.Unenforced, ","),
+		owner.LabelConfig: info.ConfigFile, owner.LabelEnv: strings.Join(info.EnvNames, "="), owner.LabelUnenforced: strings.Join(info.Unenforced, ","),
 	}
 	for name, value := range info.Labels {
 		m[owner.LabelUser+name] = value
@@ -50,7 +50,7 @@ func (m Marks) Info(providerName string) fumehood.Info {
 		}
 	}
 	if names := m[owner.LabelEnv]; names != "" {
-		info.EnvNames = strings.Split(names, ",")
+		info.EnvNames = strings.Split(names, "=")
 	}
 	if limits := m[owner.LabelUnenforced]; limits != "" {
 		info.Unenforced = strings.Split(limits, ",")

@@ -29,8 +29,8 @@ const (
 	LabelDefault = "fumehood.default"
 	// LabelUser is the prefix of the names of labels that a Spec gives a sandbox.
 	LabelUser = "fumehood.label."
-	// LabelConfig is the file that describes a sandbox. LabelEnv is the names of its variables, separated by commas.
-	// Both may be empty.
+	// LabelConfig is the file that describes a sandbox. LabelEnv is the names of its variables, separated by "=", which no
+	// name has. Both may be empty.
 	LabelConfig = "fumehood.config"
 	LabelEnv    = "fumehood.env"
 	// LabelUnenforced is the names of the limits that the Engine does not enforce, separated by commas.

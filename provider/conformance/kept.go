@@ -14,7 +14,7 @@ var keptPromises = []providerPromise{
 		spec := c.spec()
 		spec.Labels = map[string]string{"label": "value"}
 		if spec.Compose == nil {
-			spec.Env, spec.ConfigFile = map[string]string{"NAME": "value"}, "/etc/hosts"
+			spec.Env, spec.ConfigFile = map[string]string{"NAME": "value", "A,B": ""}, "/etc/hosts"
 		}
 		c.keepClosed(t, spec)
 		k := c.wantListed(t, spec.Name)
