@@ -92,7 +92,7 @@ volumes: {data: {}}
 		for _, s := range first.Info().Services {
 			names = append(names, s.Name)
 		}
-		if got := strings.Join(names, " "); got != "worker once talker" {
+		if got := strings.Join(names, " "); got != "worker once quiet talker" {
 			t.Errorf("the services are %s", got)
 		}
 		for service, user := range map[string]string{"worker": "0", "talker": "1234"} {
@@ -127,12 +127,17 @@ volumes: {data: {}}
 			service, stdout, stderr string
 			tail                    int
 		}{
-			{"talker", "one\ntwo\n", "bad\n", 0}, {"once", "first\ndone\n", "", 0}, {"once", "done\n", "", 1},
+			{"talker", "one\ntwo\n", "bad\n", 0}, {"once", "first\ndone\n", "", 0}, {"once", "done\n", "", 1}, {"quiet", "two\n", "", 1},
 		} {
 			Eventually(t, "the log is there", func() bool {
 				got := c.logs(t, name, want.service, provider.LogOptions{Tail: want.tail})
 				return got[fumehood.Stdout] == want.stdout && got[fumehood.Stderr] == want.stderr
 			})
+		}
+		last := c.logs(t, name, "talker", provider.LogOptions{Tail: 1}) // of each stream, or of both together
+		stdout, stderr := last[fumehood.Stdout], last[fumehood.Stderr]
+		if stdout != "" && stdout != "two\n" || stderr != "" && stderr != "bad\n" || stdout+stderr == "" {
+			t.Errorf("the last line: %q, %q", stdout, stderr)
 		}
 		for service, class := range map[string]error{"": fumehood.ErrUnsupported, "nobody": fumehood.ErrConfig} {
 			WantError(t, o.Logs(t.Context(), name, service, provider.LogOptions{}, nil), class)
@@ -141,33 +146,18 @@ volumes: {data: {}}
 		defer cancel()
 		err := o.Logs(ctx, name, "talker", provider.LogOptions{Follow: true}, func(fumehood.Stream, []byte) { cancel() })
 		WantError(t, err, fumehood.ErrCanceled)
-		talker := lookup(t, c.open(t, name), "talker")
-		var mu sync.Mutex
-		text, released := "", false
-		ctx, cancel = context.WithTimeout(t.Context(), commandBound)
-		defer cancel()
-		err = o.Logs(ctx, name, "talker", provider.LogOptions{Follow: true}, func(s fumehood.Stream, p []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			if s == fumehood.Stdout {
-				text += string(p)
+		for service, want := range map[string]struct {
+			tail int
+			text string
+		}{"talker": {0, "one\ntwo\nthree\n"}, "quiet": {1, "two\nthree\n"}} {
+			if got, err := c.follow(t, name, service, want.tail); err != nil || got != want.text {
+				t.Errorf("%s, followed: %q, %v", service, got, err)
 			}
-			if released {
-				return
-			}
-			released = true
-			// The talker may end before this command does, and even before its start is reported.
-			if _, err := talker.Start(ctx, fumehood.Cmd{Args: []string{"touch", "/tmp/go"}, Detach: true}); err != nil {
-				t.Log(err)
-			}
-		})
-		if err != nil || text != "one\ntwo\nthree\n" {
-			t.Errorf("followed: %q, %v", text, err)
 		}
 	}},
 }
 
-// talkers is a project with a service that only idles, which is not the first by name, one that runs its own program until
+// talkers is a project with a service that only idles, which is not the first by name, two that run their own program until
 // a file exists, and one that ends.
 const talkers = `
 services:
@@ -175,6 +165,7 @@ services:
     image: IMAGE
     user: "1234"
     command: [sh, -c, "echo one; echo bad >&2; echo two; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo three; exit 4"]
+  quiet: {image: IMAGE, command: [sh, -c, "echo one; echo two; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo three"]}
   worker: {image: IMAGE, command: sleep infinity, x-default: true}
   once: {image: IMAGE, command: [sh, -c, "echo first; echo done"]}
 `
@@ -193,6 +184,33 @@ func (c *ProviderCase) logs(t *testing.T, name, service string, opts provider.Lo
 		t.Fatal(err)
 	}
 	return text
+}
+
+// follow follows the log of a service that writes once more, and ends, when /tmp/go exists. It returns what the service writes
+// to its standard output, from the last lines of that or all.
+func (c *ProviderCase) follow(t *testing.T, name, service string, tail int) (text string, err error) {
+	t.Helper()
+	s := lookup(t, c.open(t, name), service)
+	ctx, cancel := context.WithTimeout(t.Context(), commandBound)
+	defer cancel()
+	var mu sync.Mutex
+	released := false
+	err = c.Another(t).(provider.Opener).Logs(ctx, name, service, provider.LogOptions{Follow: true, Tail: tail}, func(stream fumehood.Stream, p []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if stream == fumehood.Stdout {
+			text += string(p)
+		}
+		if released {
+			return
+		}
+		released = true
+		// The service may end before this command does, and even before its start is reported.
+		if _, err := s.Start(ctx, fumehood.Cmd{Args: []string{"touch", "/tmp/go"}, Detach: true}); err != nil {
+			t.Log(err)
+		}
+	})
+	return text, err
 }
 
 // project returns the spec of a Compose file, in which IMAGE stands for the image of the harness's Spec.

@@ -65,11 +65,9 @@ func TestPod_Open_programs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close(context.WithoutCancel(t.Context()))
-	log := func(service string) (text string) {
-		if err := p.Logs(t.Context(), name, service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) { text += string(p) }); err != nil {
-			t.Fatal(err)
-		}
-		return text
+	log := func(service string) string {
+		stdout, stderr := logs(t, p, name, service, 0)
+		return stdout + stderr
 	}
 	if got := log("crash"); !strings.HasPrefix(got, "crashed 1\ncrashed 2\n") {
 		t.Errorf("a log of all restarts: %q", got)
@@ -80,6 +78,35 @@ func TestPod_Open_programs(t *testing.T) {
 	}
 	if n, m := count("twice"), count("early"); n != 3 || m != 5 {
 		t.Errorf("programs that may be started again 2 and 4 times ran %d and %d times", n, m)
+	}
+}
+
+// logs returns the last lines of each stream of a service's log, or all.
+func logs(t *testing.T, p *native.Provider, name, service string, tail int) (stdout, stderr string) {
+	t.Helper()
+	var text [3]string // by stream
+	err := p.Logs(t.Context(), name, service, provider.LogOptions{Tail: tail}, func(s fumehood.Stream, p []byte) { text[s] += string(p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text[fumehood.Stdout], text[fumehood.Stderr]
+}
+
+// The last lines of a log are counted in each stream.
+func TestProvider_Logs_tail(t *testing.T) {
+	t.Parallel()
+	d := newStateDir(t)
+	p := d.keeper(t)
+	kept := keep(t, p, fumehood.Spec{Compose: composeFile(t, `
+services:
+  default: {image: `+busybox+`, command: sleep infinity}
+  talker: {image: `+busybox+`, command: [sh, -c, "echo one; echo bad >&2; echo two; touch /done; exec sleep 1000"]}
+`)})
+	conformance.Eventually(t, "the log is there", func() bool { return in(t, kept, "talker", "ls /done 2>/dev/null") != "" })
+	for tail, want := range map[int][2]string{0: {"one\ntwo\n", "bad\n"}, 1: {"two\n", "bad\n"}, 2: {"one\ntwo\n", "bad\n"}} {
+		if stdout, stderr := logs(t, p, kept.Info().Name, "talker", tail); stdout != want[0] || stderr != want[1] {
+			t.Errorf("tail %d: %q, %q", tail, stdout, stderr)
+		}
 	}
 }
 
