@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,18 @@ type role struct {
 
 // NewGuests returns the Guests of a service.
 func NewGuests(c GuestConfig) *Guests {
+	if c.Look == nil {
+		c.Look = func(_ context.Context, err error) error { return err }
+	}
+	if c.Trusted == nil {
+		c.Trusted = func(context.Context) error { return nil }
+	}
+	if c.Sockets == nil {
+		c.Sockets = func() string { return "" }
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	return &Guests{cfg: c, key: c.Key, closing: make(chan struct{}), guests: map[role]*guest{}, dead: map[role]*guest{}}
 }
 
@@ -107,7 +120,7 @@ func (m *Guests) Ready(ctx context.Context) error {
 	switch {
 	case m.main.Lost():
 		return m.early(ctx, errors.Join(err, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the guest is lost")}))
-	case err != nil:
+	case err != nil: // there are sockets, so NoSockets is set
 		m.cfg.NoSockets(err)
 	}
 	return nil

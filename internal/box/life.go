@@ -19,10 +19,11 @@ import (
 type Driver interface {
 	// Name returns the provider's name.
 	Name() string
-	// Plan returns the sandbox of a valid spec with a name. Nothing of it exists yet. It rejects a spec that cannot be
-	// started.
+	// Plan returns the sandbox of a valid spec with a name, with the Spec, and the Key if it is to be kept. Nothing of it
+	// exists yet. It rejects a spec that cannot be started.
 	Plan(ctx context.Context, spec fumehood.Spec) (Body, error)
-	// Find returns kept sandboxes by name: all, or those of one name, at most one. With expiries, renewed ones count.
+	// Find returns kept sandboxes, sorted by name: all, or that of one name if it exists. The name may be any text. With
+	// expiries, renewed ones count; without, they may, if that costs nothing.
 	Find(ctx context.Context, name string, expiries bool) ([]Found, error)
 }
 
@@ -31,15 +32,15 @@ type Found struct {
 	provider.KeptSandbox
 	// Programs reports, for each of Info.Services, whether its main process is the service's own program.
 	Programs []bool
-	// Open connects to the sandbox. Its default service must run.
+	// Open connects to the sandbox. Its default service must run. The Body has Services, Spec.Name, About and Key.
 	Open func(ctx context.Context) (Body, error)
-	// Logs sends the output of a service's own program to out.
+	// Logs sends the output of a service's own program to out. It may be nil if no service has one.
 	Logs func(ctx context.Context, service int, opts provider.LogOptions, out provider.Sink) error
-	// Extend records a later expiry.
+	// Extend records a later expiry, of a sandbox that expires.
 	Extend func(ctx context.Context, until time.Time) error
 }
 
-// Life is the life of a provider's sandboxes.
+// Life is the life of a provider's sandboxes. Driver and Log are required.
 type Life struct {
 	Driver Driver
 	// Open are the sandboxes that the provider starts or has open.

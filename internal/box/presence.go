@@ -26,7 +26,7 @@ type Presence struct {
 	// Patience is how long Leave waits for the sweep, after its context has ended. What the sweep waits for may hang. 0 means
 	// DefaultPatience.
 	Patience time.Duration
-	Log      *slog.Logger
+	Log      *slog.Logger // not nil
 
 	mu      sync.Mutex
 	begun   bool

@@ -13,7 +13,7 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Body is a sandbox as its driver has it. It embeds a Sandbox.
+// Body is a sandbox as its driver has it. It embeds a Sandbox, from which it has all of provider.Backend.
 type Body interface {
 	provider.Backend
 	Base() *Sandbox
@@ -22,11 +22,13 @@ type Body interface {
 	// Admit waits until there is room for the sandbox, or returns an ErrLimit. started is called when its start has
 	// ended, left when it is gone. Both may be nil.
 	Admit(ctx context.Context) (started, left func(), err error)
-	// Make creates and starts the sandbox. What it has made when it fails, Remove removes.
+	// Make creates the sandbox, with its Marks before anything else or together with it, sets Services, and calls
+	// StartServices. A name that another sandbox has is an ErrConfig. What it has made when it fails, Remove removes.
 	Make(ctx context.Context) error
-	// Remove ends everything in the sandbox and removes it. It is called again after an error.
+	// Remove calls Disconnect, ends everything that Make has made, and removes it. It is called again after an error, and
+	// also if Make has made nothing. The sandbox may be gone by then, and another one may have its name.
 	Remove(ctx context.Context) error
-	// Leave releases what this process has of a kept sandbox, which goes on.
+	// Leave calls Disconnect, and releases what this process has of a kept sandbox, which goes on.
 	Leave()
 }
 
@@ -68,7 +70,11 @@ func (s *Sandbox) Info() fumehood.Info {
 
 // Service returns the backend of a service.
 func (s *Sandbox) Service(name string) provider.ServiceBackend {
-	return s.Services[slices.IndexFunc(s.Services, func(svc *Service) bool { return svc.Info.Name == name })].Backend
+	svc := s.Services[slices.IndexFunc(s.Services, func(svc *Service) bool { return svc.Info.Name == name })]
+	if svc.Backend == nil {
+		return svc
+	}
+	return svc.Backend
 }
 
 // StartServices starts the services in the order of their dependencies, and returns when all are ready. It then forwards
@@ -205,6 +211,25 @@ func InParallel(n int, f func(i int) error) error {
 	wg.Wait()
 	return errors.Join(errs...)
 }
+
+var (
+	_ provider.ServiceBackend = (*Service)(nil)
+	_ provider.Forwarder      = (*Service)(nil)
+	_ provider.Reattacher     = (*Service)(nil)
+)
+
+// Start runs a command through the guest of its user.
+func (s *Service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out provider.Sink) (provider.ProcessBackend, error) {
+	provider.SetTerm(&cmd, s.Term)
+	p, err := s.Guests.Start(ctx, cmd, live, out)
+	if err != nil {
+		return nil, s.Guests.Explain(ctx, err)
+	}
+	return p, nil
+}
+
+// Files returns access to files through the guest of a user.
+func (s *Service) Files(user string) provider.FileBackend { return s.Guests.Files(user) }
 
 // Forward listens on a port of the host and forwards to a port of the service.
 func (s *Service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {

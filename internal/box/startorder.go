@@ -33,19 +33,22 @@ func (c Check) Limit(most time.Duration) time.Duration {
 	return min(min(c.StartPeriod, most)+time.Duration(1+c.Retries)*one, most)
 }
 
-// Service is one service of a sandbox.
+// Service is one service of a sandbox. It is a provider.ServiceBackend.
 type Service struct {
-	compose.Service
-	Info fumehood.ServiceInfo
+	compose.Service // without a project, Name and Serves are enough
+	Info            fumehood.ServiceInfo
 	// Units are its containers, at least one. The first runs the commands. A provider without an Engine has one.
 	Units    []Unit
 	Guests   *Guests
 	Forwards *Ports
 	// Direct reports whether commands use no guest.
 	Direct bool
-	// Backend is what the sandbox returns for the service.
+	// Term reports whether its environment sets the variable TERM.
+	Term bool
+	// Backend is what the sandbox returns for the service. Nil means the Service itself.
 	Backend provider.ServiceBackend
-	// Launch starts the units, and returns when they run and their guests answer.
+	// Launch starts the units, and returns when they run and their guests answer. If the main process is a guest, it calls
+	// Guests.Attach and Guests.Ready.
 	Launch func(ctx context.Context) error
 
 	*start // nil if this process has not started it

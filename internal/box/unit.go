@@ -13,11 +13,17 @@ import (
 
 // Unit is a container of a service, or what takes its place. Drivers implement it. Its methods may be called by multiple
 // goroutines concurrently.
+//
+// A unit needs a PID namespace of its own with a /proc, whose first process is the main process. For a guest, the children
+// of process 1 may be what a dead guest left, and it kills them. A resident accepts only connections of processes that come
+// from outside, whose parent it cannot see.
 type Unit interface {
-	// Attach connects to the main process, which is not started yet.
+	// Attach connects to the main process. It is called once, by the process that starts the unit, before anything else
+	// uses the main process. That runs already, or is started next.
 	Attach(ctx context.Context) (Conn, error)
-	// Exec starts a guest as a user. The user has the form that the provider resolves: "name" or "id", optionally with
-	// ":group".
+	// Exec starts a guest as a user: the guest's program with the argument "serve", or as its package says. The user has
+	// the form that the provider resolves: "name" or "id", optionally with ":group". An unknown one is an
+	// ErrUserNotFound. ctx limits the start only.
 	Exec(ctx context.Context, user string) (Exec, error)
 
 	// State returns what has happened to the unit so far.
@@ -28,6 +34,8 @@ type Unit interface {
 	// canceled.
 	Death(ctx context.Context) Death
 
+	// A unit whose main process is always the guest has no check, never restarts, and has no evidence.
+
 	// Check describes the health check; nil without one.
 	Check() *Check
 	// Restarts reports whether the unit's own program is started again after its end, or was.
@@ -35,7 +43,8 @@ type Unit interface {
 	// Evidence returns the output of the last health check and the last lines of the log. Both may be empty.
 	Evidence(ctx context.Context, lines int) (check, log string)
 
-	// Addresses returns the addresses of the unit's networks, at which its programs may listen.
+	// Addresses returns the addresses of the unit's networks, at which its programs may listen. Loopback addresses are not
+	// necessary.
 	Addresses(ctx context.Context) ([]netip.Addr, error)
 	// Stop kills all programs of a kept sandbox for good.
 	Stop(ctx context.Context) error
@@ -47,7 +56,8 @@ type Unit interface {
 
 // Relayer is a Unit that reaches resident guests also without a folder for sockets.
 type Relayer interface {
-	// Relay connects to the abstract unix socket with the given name, through a program run by the service's own user.
+	// Relay connects to the abstract unix socket with the given name, through a program run by the service's own user: the
+	// guest's, with the arguments "relay" and the name.
 	Relay(ctx context.Context, name string) (Exec, error)
 }
 
@@ -124,7 +134,7 @@ type Death struct {
 	OutOfMemory bool  // the out-of-memory killer killed it
 }
 
-// GuestConfig configures a Guests.
+// GuestConfig configures a Guests. Unit, Within and Ran are required.
 type GuestConfig struct {
 	Unit Unit // in which the guests are
 	// Sandbox is the name of the service's sandbox, for messages.
@@ -134,16 +144,18 @@ type GuestConfig struct {
 	// Serves reports whether the main process is a guest.
 	Serves bool
 	// Key is the secret of resident guests, which outlive this process; nil if there are none. ID identifies the
-	// service among all services.
+	// service among all services. Each process that opens the sandbox must give the same ones.
 	Key []byte
 	ID  string
 	// Within bounds the start of a guest. Look adds diagnostics of the service to the error of a guest that does not
 	// answer. Trusted returns an error if code in the service may have replaced a guest that was started and answers.
+	// Both may be nil.
 	Within  time.Duration
 	Look    func(ctx context.Context, err error) error
 	Trusted func(ctx context.Context) error
 	// Sockets returns the folder on this machine for the service's sockets, which guests see as SocketDir; empty if
-	// guests do not use sockets. NoSockets is called with the reason if they cannot use them.
+	// guests do not use sockets. NoSockets is called with the reason if they cannot use them. Without sockets, Sockets is
+	// nil, and the Unit of a kept sandbox must be a Relayer.
 	Sockets   func() string
 	SocketDir string
 	NoSockets func(error)
@@ -151,5 +163,5 @@ type GuestConfig struct {
 	CountsOOMs bool
 	// Ran is set before a command runs in the sandbox.
 	Ran *atomic.Bool
-	Log *slog.Logger
+	Log *slog.Logger // nil disables logging
 }

@@ -30,17 +30,14 @@ type service struct {
 }
 
 var (
-	_ provider.ServiceBackend = (*service)(nil)
-	_ provider.Connector      = (*service)(nil)
-	_ provider.EngineFiler    = (*service)(nil)
-	_ provider.Forwarder      = (*service)(nil)
-	_ provider.Reattacher     = (*service)(nil)
+	_ provider.Connector   = (*service)(nil)
+	_ provider.EngineFiler = (*service)(nil)
 )
 
 // newService returns the backend of a service with the containers that were created for it.
 func newService(sb *sandbox, c compose.Service, containers []engine.State) *service {
 	s := &service{sb: sb, containers: containers, id: containers[0].ID}
-	s.Service = &box.Service{Service: c, Info: describeService(c.Name, c.Image, containers[0]), Direct: sb.direct(), Backend: s, Launch: s.launch}
+	s.Service = &box.Service{Service: c, Info: describeService(c.Name, c.Image, containers[0]), Direct: sb.direct(), Term: containers[0].Term, Backend: s, Launch: s.launch}
 	for n := range containers {
 		s.Units = append(s.Units, unit{s, n})
 	}
@@ -59,8 +56,8 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	if err := s.alive(ctx); err != nil {
 		return nil, err
 	}
-	provider.SetTerm(&cmd, s.containers[0].Term)
 	if s.sb.direct() || cmd.ViaEngine {
+		provider.SetTerm(&cmd, s.Term)
 		if cmd.Detach && s.sb.Key != nil {
 			return nil, &fumehood.Error{
 				Class: fumehood.ErrUnsupported, Err: errors.New("detached commands need the guest, which an exec of the Engine bypasses"),
@@ -83,11 +80,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 		c.ProcessBackend = e
 		return c, nil
 	}
-	p, err := s.Guests.Start(ctx, cmd, live, out)
-	if err != nil {
-		return nil, s.explain(ctx, err)
-	}
-	return p, nil
+	return s.Service.Start(ctx, cmd, live, out)
 }
 
 // fileOwner returns the owner of files that the engine transport creates for a user. An empty user is the service's

@@ -105,8 +105,8 @@ func (p driver) connect(folder string) (*sandbox, error) {
 		p:       p.Provider, folder: folder, guest: st.Guest, helper: st.Helper,
 	}
 	for _, described := range st.Services {
-		s := &service{sb: sb, config: described.Config, term: described.Term, runs: described.Runs}
-		s.Service = &box.Service{Info: described.Info, Backend: s}
+		s := &service{sb: sb, config: described.Config, runs: described.Runs}
+		s.Service = &box.Service{Info: described.Info, Term: described.Term, Backend: s}
 		if s.cgroup, err = openCgroup(folder, groupOf(folder, s.Info.Name, len(st.Services) > 1), fumehood.Limits{}); err == nil {
 			s.cgroup = s.cgroup.reopen()
 			s.init, err = find(described.First)

@@ -34,7 +34,6 @@ type service struct {
 	config  setup.Config // as of the first process
 	memory  int64        // the limit in bytes
 	profile string       // the Spec's Seccomp
-	term    bool         // the environment sets the variable TERM
 	runs    bool         // its own program was started
 	image   *imagestore.Image
 	main    *program    // of a project; nil for others
@@ -54,11 +53,6 @@ type service struct {
 	closed bool
 	joined []*process // guests of other users
 }
-
-var (
-	_ provider.ServiceBackend = (*service)(nil)
-	_ provider.Reattacher     = (*service)(nil)
-)
 
 // newService returns a service of a sandbox that may have several. Nothing of it exists yet.
 func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) {
@@ -136,7 +130,7 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	}
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "TERM=") {
-			s.term = true
+			s.Term = true
 		}
 		if strings.Contains(kv, "=") {
 			s.config.Env = append(s.config.Env, []byte(kv))
@@ -157,16 +151,8 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	if err := s.sb.network.checkHelper(); err != nil {
 		return nil, err
 	}
-	provider.SetTerm(&cmd, s.term)
-	p, err := s.Guests.Start(ctx, cmd, live, out)
-	if err != nil {
-		return nil, s.Guests.Explain(ctx, err)
-	}
-	return p, nil
+	return s.Service.Start(ctx, cmd, live, out)
 }
-
-// Files returns access to files through the guest of a user.
-func (s *service) Files(user string) provider.FileBackend { return s.Guests.Files(user) }
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {

@@ -24,12 +24,11 @@ var _ box.Unit = unit{}
 // startWithin bounds the start of a guest, which normally takes some milliseconds.
 const startWithin = 30 * time.Second
 
+// newGuests returns what manages the guests. It trusts them: nothing in the sandbox can replace a guest.
 func newGuests(s *service) *box.Guests {
 	return box.NewGuests(box.GuestConfig{
 		Unit: s.Units[0], Sandbox: s.sb.Spec.Name, User: s.config.User, Serves: true, Within: startWithin,
 		Key: s.sb.Key, ID: s.sb.folder + " " + s.Info.Name,
-		Look:    func(_ context.Context, err error) error { return err },
-		Trusted: func(context.Context) error { return nil }, // nothing in the sandbox can replace the guest
 		Sockets: s.sockets, SocketDir: setup.SocketDir, NoSockets: func(err error) { s.deaf = err },
 		CountsOOMs: !s.cgroup.has("memory"), Ran: &s.sb.Ran, Log: s.sb.p.log.With("sandbox", s.sb.Spec.Name),
 	})
