@@ -79,6 +79,18 @@ var RootMayAll = Exception{
 	},
 }
 
+// HostLinks replaces the promise about links that lead out of the sandbox, for a provider that has the host's files.
+var HostLinks = Exception{
+	Reason: "paths are the host's; links reach host files",
+	Check: func(t *testing.T, c *Case) {
+		for link, secret := range c.HostLinks(t) {
+			if got := c.Read(t, link); got != secret {
+				t.Errorf("%s: %q", link, got)
+			}
+		}
+	},
+}
+
 // AlwaysKept replaces the promise about Stop where sandboxes were opened, which are always kept.
 var AlwaysKept = Exception{
 	Reason: "opened sandboxes are always kept",

@@ -155,13 +155,13 @@ func TestMatrix_page(t *testing.T) {
 	}
 	const want = `
 ## Columns
-| column      | kept       | exceptions |
-|-------------|------------|------------|
-| fake        | 3 of 3     |            |
-| local       | 1 of 3     | 1          |
-| local root  | 0 of 3     | 1, 2       |
-| remote      | 0 of 3, 2 not run | 2          |
-| remote root | 2 of 3     | 3          |
+| column      | kept       | exceptions   |
+|-------------|------------|--------------|
+| fake        | 3 of 3     |              |
+| local       | 1 of 3     | 1            |
+| local root  | 0 of 3     | 1, 2         |
+| remote      | 0 of 3, 2 not run | 2            |
+| remote root | 2 of 3     | 3            |
 
 ## Exceptions 1
 - broken:

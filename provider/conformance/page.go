@@ -114,7 +114,7 @@ func (m matrix) writeColumns(b *strings.Builder, lists []exceptions) {
 	for column := range m {
 		width = max(width, utf8.RuneCountInString(column))
 	}
-	fmt.Fprintf(b, "\n## Columns\n| %-*s | kept       | exceptions |\n|%s|------------|------------|\n", width, "column", strings.Repeat("-", width+2))
+	fmt.Fprintf(b, "\n## Columns\n| %-*s | kept       | exceptions   |\n|%s|------------|--------------|\n", width, "column", strings.Repeat("-", width+2))
 	for _, column := range m.columns() {
 		n, ran, total := 0, 0, len(m.having(slices.Collect(maps.Keys(m[column]))).promises())
 		for _, text := range m[column] {
@@ -135,7 +135,7 @@ func (m matrix) writeColumns(b *strings.Builder, lists []exceptions) {
 				in = append(in, strconv.Itoa(i+1))
 			}
 		}
-		fmt.Fprintf(b, "| %-*s | %-10s | %-10s |\n", width, column, count, strings.Join(in, ", "))
+		fmt.Fprintf(b, "| %-*s | %-10s | %-12s |\n", width, column, count, strings.Join(in, ", "))
 	}
 }
 

@@ -58,7 +58,7 @@ func TestProvider_Promises(t *testing.T) {
 	}
 	provider := newProvider(t, local.Options{})
 	exceptions := conformance.NoUsers("no other users")
-	exceptions["links/links stay inside the sandbox"] = hostLinks
+	exceptions["links/links stay inside the sandbox"] = conformance.HostLinks
 	maps.Copy(exceptions, exceptionsHere())
 	maps.Copy(exceptions, noStop())
 	if os.Getuid() == 0 {
