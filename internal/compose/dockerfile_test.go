@@ -45,7 +45,8 @@ func TestProject_YAML(t *testing.T) {
 		Ports: []fumehood.Port{{Container: 80}}, Mounts: []fumehood.Mount{{Host: "/etc", Container: "/x:y", Writable: true}},
 		Limits: fumehood.Limits{CPUs: 1.5, PIDs: fumehood.NoLimit},
 	}
-	p := Generate(spec, Main{Volume: "guest", Serve: true, Sockets: "/sockets", ConfigFile: "/state/name/compose.yaml"}, Labels{"fumehood.owner": "me"})
+	p := FromSpec(spec)
+	p.Apply(Policy{Volume: "guest", Serve: true, Sockets: func(string) string { return "/sockets" }, Limits: spec.Limits, Labels: Labels{"fumehood.owner": "me"}})
 	text, err := p.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -55,13 +56,14 @@ func TestProject_YAML(t *testing.T) {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	svc := got.Services[DefaultService]
-	if *svc.Environment["A"] != spec.Env["A"] || svc.Image != "image" || svc.ContainerName != "name-default-1" || svc.MemLimit != fumehood.DefaultMemory || svc.Labels["fumehood.owner"] != "me" || len(svc.Volumes) != 3 {
+	if *svc.Environment["A"] != spec.Env["A"] || svc.Image != "image" || svc.PidsLimit != fumehood.NoLimit || svc.MemLimit != fumehood.DefaultMemory || svc.Labels["fumehood.owner"] != "me" || len(svc.Volumes) != 3 {
 		t.Errorf("got %+v of\n%s", svc, text)
 	}
 }
 
 func BenchmarkProject_YAML(b *testing.B) {
-	p := Generate(fumehood.Spec{Name: "name", Image: "image"}, Main{Volume: "guest", Serve: true, Sockets: "/sockets"}, Labels{"fumehood.owner": "me"})
+	p := FromSpec(fumehood.Spec{Name: "name", Image: "image"})
+	p.Apply(Policy{Volume: "guest", Serve: true, Labels: Labels{"fumehood.owner": "me"}})
 	for b.Loop() {
 		if _, err := p.YAML(); err != nil {
 			b.Fatal(err)

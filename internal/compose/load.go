@@ -1,5 +1,5 @@
 // Package compose loads the Compose files of projects, checks them against an allow-list, and turns them into the
-// projects that run. It calls no engine. Only this package and internal/docker/composesdk import compose-go.
+// projects that run. A sandbox without Compose files is a project too. It calls no engine. Only this package and internal/docker/composesdk import compose-go.
 package compose
 
 import (
@@ -32,21 +32,6 @@ const maxFile = 4 << 20
 
 // ofProject is the name of a project's folder in messages.
 const ofProject = "the project's folder"
-
-// loaded is the data of a project that was loaded from files.
-type loaded struct {
-	as       *types.Project // as in the files; Apply starts from it
-	model    map[string]any // the same, as merged by compose-go
-	gate     hostpath.Gate
-	places   places
-	settings settings
-	internal bool     // its networks have no access to the outside
-	order    []string // its services in the order of the files
-	notes    []Change // changes and allowed settings, before any policy
-	unset    []Unset  // uses of variables that are not set
-	warnings []Warning
-	content  string // Compose.Content
-}
 
 // Load reads a project as Compose does, for a sandbox with the given name. It rejects settings that a sandbox cannot
 // honor and, unless src allows them, settings that break the isolation. Of this process's environment, the project
@@ -128,7 +113,7 @@ func (l *loading) load(ctx context.Context) (*Project, error) {
 		return nil, err
 	}
 	project, refused := l.readServiceFiles(project)
-	p := &Project{project: project, loaded: &loaded{as: project, model: model, gate: l.gate, places: l.places, unset: l.findUnset(), content: l.src.Content}}
+	p := &Project{as: project, project: project, model: model, gate: l.gate, places: l.places, unset: l.findUnset(), content: l.src.Content}
 	for _, u := range p.Unset() {
 		p.notes = append(p.notes, Change{Key: "${" + u.Name + "}", Reason: "it is not set, and so empty, in " + u.At + "; " + OnlyNamed})
 	}

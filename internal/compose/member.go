@@ -18,7 +18,7 @@ import (
 // Member is a service of a project in which all services share a network namespace, as in a Pod.
 type Member struct {
 	Service
-	// Spec is the caller's, with the service's settings. Its Compose names the service.
+	// Spec is the caller's, with the service's user, folder, variables, limits, mounts, ports and network.
 	Spec fumehood.Spec
 	// Program is the service's own program with its arguments. It is nil if the service only waits: then Serves is set.
 	Program []string
@@ -32,7 +32,7 @@ type Member struct {
 	Hosts        []string // lines of /etc/hosts
 	Capabilities []string // without CAP_
 	Volumes      []Volume
-	Tmpfs        []fumehood.Tmpfs
+	Tmpfs        []fumehood.Tmpfs // each at most as large as the memory limit
 	ReadOnly     bool
 	Shm          int64 // the size of /dev/shm in bytes; 0 means the default
 }
@@ -52,8 +52,8 @@ type Health struct {
 }
 
 // Members returns the services of the project, the default one first. images are those of all services. The changes
-// include the settings that break the isolation and were allowed. CheckPod must have accepted the project. The error
-// is an ErrUnsupported that names file and line.
+// include the settings that break the isolation and were allowed. CheckPod must have accepted the project, unless it is
+// FromSpec's. The error is an ErrUnsupported that names file and line.
 func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member, []Change, error) {
 	if err := p.CheckPrograms(images); err != nil {
 		return nil, nil, err
@@ -82,6 +82,10 @@ func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member
 			c.program(&svc)
 		}
 		p.memberMounts(&svc, &m)
+		if spec.Compose == nil { // the only service has the sandbox's name
+			m.Hostname, m.Health = spec.Name, nil
+			return append(all, m), changes, nil
+		}
 		own := p.as.Services[s.Name] // before the policy removed the container's name
 		hosts = append(hosts, "127.0.0.1\t"+strings.Join(namesOf(&own), " "))
 		all = append(all, m)
@@ -129,11 +133,11 @@ func namesOf(svc *types.ServiceConfig) []string {
 	return names
 }
 
-// memberSpec returns the caller's spec with the settings of an applied service.
+// memberSpec returns the caller's spec with the settings of an applied service. A spec without a project has them.
 func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumehood.Spec {
-	project := *spec.Compose
-	project.Service = svc.Name
-	spec.Compose = &project
+	if spec.Compose == nil {
+		return spec
+	}
 	spec.User, spec.Dir, spec.Env = svc.User, svc.WorkingDir, map[string]string{}
 	for name, value := range svc.Environment {
 		if value != nil {
@@ -141,7 +145,6 @@ func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumeh
 		}
 	}
 	spec.Limits = p.memberLimits(svc, spec.Limits)
-	spec.Mounts = slices.Clone(spec.Mounts)
 	for _, v := range svc.Volumes {
 		if v.Type == types.VolumeTypeBind {
 			spec.Mounts = append(spec.Mounts, fumehood.Mount{Host: v.Source, Container: path.Clean(v.Target), Writable: !v.ReadOnly})
@@ -150,7 +153,7 @@ func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumeh
 	for _, f := range p.filesOf(svc) {
 		spec.Mounts = append(spec.Mounts, fumehood.Mount{Host: f.File, Container: f.target})
 	}
-	spec.AllowUnsafe = project.AllowUnsafe
+	spec.AllowUnsafe = spec.Compose.AllowUnsafe
 	spec.Ports = append(slices.Clone(p.forward[svc.Name]), p.describe(*svc).Ports...)
 	if lender := p.lender(*svc); lender.NetworkMode == "" && len(lender.Networks) > 0 && !p.onlyInternal(&lender) {
 		spec.Network.Mode = fumehood.NetworkBridge
@@ -201,8 +204,11 @@ func (p *Project) memberMounts(svc *types.ServiceConfig, m *Member) {
 		}
 	}
 	for _, text := range svc.Tmpfs {
-		t, _ := fumehood.ParseTmpfs(text) // checked by CheckPod
+		t, _ := fumehood.ParseTmpfs(text) // checked by CheckPod or Spec.Validate
 		m.Tmpfs = append(m.Tmpfs, t)
+	}
+	for i := range m.Tmpfs {
+		m.Tmpfs[i] = boundTmpfs(m.Tmpfs[i], m.Spec.Limits.WithDefaults().Memory)
 	}
 }
 

@@ -78,21 +78,11 @@ func tmpfsSize(options string) types.UnitBytes {
 	return size
 }
 
-// BoundTmpfs returns t with a size of at most limit bytes: more could not be filled, and the content counts towards a
+// boundTmpfs returns t with a size of at most limit bytes: more could not be filled, and the content counts towards a
 // memory limit that is not enforced by a control group. A limit of 0 or less has no effect.
-func BoundTmpfs(t fumehood.Tmpfs, limit int64) fumehood.Tmpfs {
+func boundTmpfs(t fumehood.Tmpfs, limit int64) fumehood.Tmpfs {
 	if limit > 0 && int64(tmpfsSize(strings.Join(t.Options, ","))) > limit {
 		t.Options = append(slices.Clip(t.Options), fmt.Sprintf("size=%d", limit))
 	}
 	return t
-}
-
-// TmpfsOf returns the file systems in memory of a valid spec, each at most as large as the memory limit.
-func TmpfsOf(spec fumehood.Spec) []fumehood.Tmpfs {
-	var all []fumehood.Tmpfs
-	for _, text := range spec.Tmpfs {
-		t, _ := fumehood.ParseTmpfs(text) // valid
-		all = append(all, BoundTmpfs(t, spec.Limits.WithDefaults().Memory))
-	}
-	return all
 }

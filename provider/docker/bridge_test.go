@@ -45,7 +45,7 @@ print(socket.create_connection((sys.argv[1], 7777), 2).recv(7).decode())
 		}
 	}
 	d := engineOf(t)
-	if there, err := d.HasNetwork(t.Context(), compose.OwnNetwork(one.Info().Name)); err != nil || !there {
+	if there, err := d.HasNetwork(t.Context(), compose.OwnPrefix(one.Info().Name)+"default"); err != nil || !there {
 		t.Errorf("the network is not there: %v", err)
 	}
 	spec.Name = one.Info().Name
@@ -55,7 +55,7 @@ print(socket.create_connection((sys.argv[1], 7777), 2).recv(7).decode())
 	if err := one.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if there, err := d.HasNetwork(t.Context(), compose.OwnNetwork(spec.Name)); err != nil || there {
+	if there, err := d.HasNetwork(t.Context(), compose.OwnPrefix(spec.Name)+"default"); err != nil || there {
 		t.Errorf("the network is left: %v", err)
 	}
 }

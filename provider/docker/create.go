@@ -23,53 +23,52 @@ const subnetAttempts = 10
 
 // create makes the project's objects and adopts its containers. On an error, Close removes the objects made so far by
 // their labels.
-func (sb *sandbox) create(ctx context.Context, guest string) (*compose.Project, error) {
+func (sb *sandbox) create(ctx context.Context, guest string) error {
 	if err := sb.checkName(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	holds, err := sb.p.holds(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	unheld := sb.unenforcedLimits(holds)
 	sb.makeFolder(ctx)
 	var mount error // set if the daemon may not see this machine's files
 	for attempt := 1; ; attempt++ {
-		project, err := sb.plan(ctx, guest, unheld)
-		if err != nil {
-			return nil, err
+		if err := sb.plan(ctx, guest, unheld); err != nil {
+			return err
 		}
-		if err := sb.checkLimits(project, holds); err != nil {
-			return nil, err
+		if err := sb.checkLimits(holds); err != nil {
+			return err
 		}
-		sb.writeProject(project)
-		single := "" // the ID of the image of a generated project
-		if sb.loaded == nil {
+		sb.writeProject()
+		single := "" // the ID of the only image
+		if sb.Spec.Compose == nil {
 			single = sb.ids[compose.DefaultService]
 		}
-		err = sb.p.compose.Create(ctx, project, single)
+		err := sb.p.compose.Create(ctx, sb.project, single)
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return ctx.Err()
 		case errors.Is(err, engine.ErrMount) && sb.hasSockets():
 			mount, sb.socketless = err, true
 		case errors.Is(err, engine.ErrSubnet) && attempt < subnetAttempts:
 			if err := sb.remove(ctx); err != nil { // releases the subnets too, so that others are chosen
-				return nil, err
+				return err
 			}
 		case err != nil:
-			return nil, err
+			return err
 		default:
 			if mount != nil {
 				sb.p.noSockets(mount)
 			}
-			return project, sb.adopt(ctx, project)
+			return sb.adopt(ctx)
 		}
 	}
 }
 
 // checkName rejects the name of an existing project. It also rejects a name if the project's networks and volumes have
-// names that are in use, because Compose would use the existing ones. A generated project with only a container is not
+// names that are in use, because Compose would use the existing ones. A sandbox that is only a container is not
 // checked here, because it is faster to check the container after its creation.
 func (sb *sandbox) checkName(ctx context.Context) error {
 	if sb.alone() {
@@ -86,10 +85,7 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own := []string{compose.OwnNetwork(sb.Spec.Name)}
-	if sb.loaded != nil {
-		own = sb.loaded.OwnNames()
-	}
+	own := sb.project.OwnNames()
 	i := slices.IndexFunc(objects, func(o engine.Object) bool { return slices.Contains(own, o.Name) })
 	if i < 0 {
 		return nil
@@ -102,9 +98,9 @@ func (sb *sandbox) checkName(ctx context.Context) error {
 }
 
 // adopt takes over the created containers. It fails if one of them existed before.
-func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
+func (sb *sandbox) adopt(ctx context.Context) error {
 	var services []*service
-	for _, s := range project.Services() {
+	for _, s := range sb.project.Services() {
 		var containers []engine.State
 		for _, name := range s.Containers {
 			state, err := sb.p.engine.Inspect(ctx, name)
@@ -139,18 +135,20 @@ func (sb *sandbox) adopt(ctx context.Context, project *compose.Project) error {
 	return nil
 }
 
-// Prepare loads the spec's Compose project, if it has one, and makes sure that the daemon has all images.
+// Prepare makes the project of the spec, and makes sure that the daemon has all images.
 func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 	if sb.Spec.Compose == nil {
+		sb.project = compose.FromSpec(sb.Spec)
 		i, err := sb.image(ctx)
+		sb.images = map[string]compose.Image{compose.DefaultService: {Ref: cmp.Or(sb.Spec.Images[compose.DefaultService], sb.Spec.Image)}}
 		sb.ids, sb.arch = map[string]string{compose.DefaultService: i.ID}, i.Arch
 		return err
 	}
-	if sb.loaded, err = box.LoadProject(ctx, sb.Spec, sb.Rec); err != nil {
+	if sb.project, err = box.LoadProject(ctx, sb.Spec, sb.Rec); err != nil {
 		return err
 	}
-	sb.p.life.LogFiles(sb.Spec, sb.loaded)
-	if sb.loaded.AsksForRuntime() {
+	sb.p.life.LogFiles(sb.Spec, sb.project)
+	if sb.project.AsksForRuntime() {
 		if _, err := sb.p.runtimes(ctx); err != nil { // needed to check that a requested runtime isolates no less than the default
 			return err
 		}
@@ -158,8 +156,8 @@ func (sb *sandbox) Prepare(ctx context.Context) (err error) {
 	if err := sb.checkRoutes(ctx); err != nil {
 		return err
 	}
-	sources := sb.loaded.Sources()
-	for service, refs := range sb.loaded.MountedImages() {
+	sources := sb.project.Sources()
+	for service, refs := range sb.project.MountedImages() {
 		for _, ref := range refs {
 			if _, _, err := sb.p.builtin(ref); err != nil {
 				return image.InService(err, service)
@@ -204,50 +202,41 @@ func (sb *sandbox) image(ctx context.Context) (image.Image, error) {
 	return sb.p.images.FindID(ctx, compose.DefaultService, sb.Spec.Images)
 }
 
-// plan returns the project to create.
-func (sb *sandbox) plan(ctx context.Context, guest string, unheld compose.Unheld) (*compose.Project, error) {
+// plan fits the project to the daemon.
+func (sb *sandbox) plan(ctx context.Context, guest string, unheld compose.Unheld) error {
 	if err := sb.chooseSubnets(ctx); err != nil {
-		return nil, err
-	}
-	if sb.loaded == nil {
-		main := compose.Main{Version: composesdk.Version(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets(compose.DefaultService), ConfigFile: sb.projectFile(), Runtimes: sb.p.cachedRuntimes(), Unheld: unheld}
-		if len(sb.subnets) > 0 {
-			main.Subnet = sb.subnets[0]
-		}
-		spec := sb.Spec
-		spec.Image = cmp.Or(spec.Images[compose.DefaultService], spec.Image)
-		return compose.Generate(spec, main, sb.labels()), nil
+		return err
 	}
 	pol := compose.Policy{
 		Version: composesdk.Version(), Labels: sb.labels(), Volume: guest, Serve: sb.serves(), Sockets: sb.makeSockets, Limits: sb.Spec.Limits,
 		Images: sb.images, Subnets: sb.subnets, ConfigFile: sb.projectFile(), Unheld: unheld,
 		Runtime: sb.Spec.Runtime, Runtimes: sb.p.cachedRuntimes(),
 	}
-	if sb.direct() {
-		pol.Volume, pol.Serve = "", false
+	if sb.direct() && sb.Spec.Compose != nil { // services run their own programs; without a project, the guest waits
+		pol.Volume = ""
 	}
-	if err := sb.loaded.CheckPrograms(sb.images); err != nil {
-		return nil, err
+	if err := sb.project.CheckPrograms(sb.images); err != nil {
+		return err
 	}
-	sb.changes = sb.loaded.Apply(pol)
-	return sb.loaded, sb.checkForwards(sb.loaded.Services())
+	sb.changes = sb.project.Apply(pol)
+	return sb.checkForwards(sb.project.Services())
 }
 
 // logChanges logs what weakens the isolation. It also logs that the project's networks are internal, which users may
 // not expect.
 func (sb *sandbox) logChanges(ctx context.Context) {
 	log := sb.p.life.LoggerOf(sb.Spec)
-	if len(sb.loaded.Boundless(fumehood.DefaultMemory+1)) > 0 { // otherwise the daemon's memory is not needed
+	if len(sb.project.Boundless(fumehood.DefaultMemory+1)) > 0 { // otherwise the daemon's memory is not needed
 		if info, err := sb.p.info(ctx); err == nil {
-			for _, name := range sb.loaded.Boundless(info.Memory) {
+			for _, name := range sb.project.Boundless(info.Memory) {
 				log.Warn("the sandbox has no limit: the project's limit is the whole machine or more", "sandbox", sb.Spec.Name, "service", name, "limit", "memory")
 			}
 		}
 	}
 	switch {
-	case !sb.loaded.Internal():
+	case !sb.project.Internal():
 		log.Warn("the sandbox has a network", "sandbox", sb.Spec.Name, "egress", fumehood.EgressInternet)
-	case len(sb.loaded.NetworksNeeded()) > 0:
+	case len(sb.project.NetworksNeeded()) > 0:
 		log.Info("the project's networks are internal: its services reach each other and nothing else", "sandbox", sb.Spec.Name)
 	}
 	provider.LogSeccomp(log, sb.Spec)

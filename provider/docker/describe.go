@@ -11,9 +11,9 @@ import (
 func (sb *sandbox) recordNetwork() {
 	n := provider.NetworkAccess{Network: sb.Spec.Network.Mode, Egress: fumehood.NetworkNone, Ports: map[string][]fumehood.Port{}}
 	switch {
-	case sb.loaded != nil && sb.loaded.Internal():
+	case sb.Spec.Compose != nil && sb.project.Internal():
 		n.Network = "internal"
-	case sb.loaded != nil:
+	case sb.Spec.Compose != nil:
 		n.Network, n.Egress = "project", fumehood.EgressInternet
 	case n.Network == "":
 		n.Network = fumehood.NetworkNone

@@ -65,7 +65,7 @@ func (sb *sandbox) bring(ctx context.Context) error {
 			return err
 		}
 		end = sb.Rec.Phase("create")
-		if sb.project, err = sb.create(ctx, guest.name); err == nil && !sb.direct() {
+		if err = sb.create(ctx, guest.name); err == nil && !sb.direct() {
 			err = sb.checkGuest(ctx, guest)
 		}
 		end(err)

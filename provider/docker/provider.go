@@ -223,7 +223,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 // Name returns "docker".
 func (p *Provider) Name() string { return "docker" }
 
-// Start starts a sandbox. It gets missing images, creates the generated or loaded project, starts it, and returns when
+// Start starts a sandbox. It gets missing images, creates the project, starts it, and returns when
 // all services are ready.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	return p.life.Start(ctx, spec)

@@ -22,8 +22,7 @@ type sandbox struct {
 	box.Sandbox
 	p *Provider
 
-	loaded    *compose.Project         // nil without a Compose project
-	project   *compose.Project         // as it is created
+	project   *compose.Project         // the plan; nil if another process started it
 	images    map[string]compose.Image // by service
 	ids       map[string]string        // image IDs by service
 	arch      string                   // of the images

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/docker/engine"
 	"github.com/fumehood/fumehood/internal/owner"
 )
@@ -68,12 +67,12 @@ func (sb *sandbox) projectFile() string {
 }
 
 // writeProject writes the project as it will be created. The file may contain secrets in variables.
-func (sb *sandbox) writeProject(project *compose.Project) {
+func (sb *sandbox) writeProject() {
 	file := sb.projectFile()
 	if file == "" {
 		return
 	}
-	text, err := project.YAML()
+	text, err := sb.project.YAML()
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
 	}

@@ -101,15 +101,8 @@ func overlapsAny(p netip.Prefix, used []netip.Prefix) bool {
 
 // chooseSubnets takes a subnet for each network of the sandbox, unless it already has them.
 func (sb *sandbox) chooseSubnets(ctx context.Context) error {
-	var sizes []int
-	switch {
-	case sb.subnets != nil:
-	case sb.loaded != nil:
-		sizes = sb.loaded.NetworksNeeded()
-	case !sb.alone():
-		sizes = []int{compose.OwnNetworkSize}
-	}
-	if len(sizes) == 0 {
+	sizes := sb.project.NetworksNeeded()
+	if sb.subnets != nil || len(sizes) == 0 {
 		return nil
 	}
 	used, err := sb.p.usedSubnets(ctx)
@@ -131,7 +124,7 @@ func (p *Provider) usedSubnets(ctx context.Context) ([]netip.Prefix, error) {
 
 // checkRoutes rejects subnets in the project's files that overlap with routes of this machine, if the daemon is on it.
 func (sb *sandbox) checkRoutes(ctx context.Context) error {
-	if !sb.loaded.HasSubnets() || !sb.p.engine.Local() {
+	if !sb.project.HasSubnets() || !sb.p.engine.Local() {
 		return nil
 	}
 	networks, err := sb.p.engine.Subnets(ctx)
@@ -141,7 +134,7 @@ func (sb *sandbox) checkRoutes(ctx context.Context) error {
 	routes := slices.DeleteFunc(hostRoutes(), func(r netip.Prefix) bool {
 		return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= r.Bits() && n.Contains(r.Addr()) })
 	})
-	return sb.loaded.CheckRoutes(routes, sb.Spec.Compose.AllowUnsafe)
+	return sb.project.CheckRoutes(routes, sb.Spec.Compose.AllowUnsafe)
 }
 
 // hostRoutes returns the destinations of this machine's routes but its default ones, and its own addresses. It returns

@@ -37,11 +37,11 @@ func (p *Provider) checkDisk(spec fumehood.Spec) error {
 }
 
 // checkLimits rejects a project with limits that the daemon does not enforce, unless the options allow that.
-func (sb *sandbox) checkLimits(project *compose.Project, holds engine.Holds) error {
+func (sb *sandbox) checkLimits(holds engine.Holds) error {
 	if sb.p.opts.AllowUnenforcedLimits {
 		return nil
 	}
-	memory, pids, cpus := project.HasLimits()
+	memory, pids, cpus := sb.project.HasLimits()
 	if names := unenforcedNames(holds, memory, pids, cpus); len(names) > 0 {
 		return refuseUnheld("the daemon cannot enforce limits: " + strings.Join(names, ", "))
 	}

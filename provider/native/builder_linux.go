@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/native/buildkit"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -107,7 +108,7 @@ func (p *Provider) withoutDockerfile(ctx context.Context, spec fumehood.Spec, op
 		if err != nil {
 			return spec, err
 		}
-		spec.Image = images[defaultService]
+		spec.Image = images[compose.DefaultService]
 	}
 	spec.Compose = nil
 	return spec, nil

@@ -14,10 +14,11 @@ import (
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
+	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/provider"
 )
 
-// project is the Compose project of a spec.
+// project is the project of a spec, with files or without.
 type project struct {
 	*compose.Project
 	p       *Provider
@@ -28,6 +29,10 @@ type project struct {
 // project loads the project of a spec. The error is an ErrUnsupported that names file and line if this
 // provider cannot run it. With a recorder, the journal shows no value of the project's variables.
 func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*project, error) {
+	if spec.Compose == nil {
+		made := compose.FromSpec(spec)
+		return &project{made, p, spec, made.Sources()}, nil
+	}
 	loaded, err := box.LoadProject(ctx, spec, rec)
 	if err != nil {
 		return nil, err
@@ -41,6 +46,13 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 // images returns the images of all services, in the order of the sources. Images that the project builds are built by
 // the provider's builder, after the others are there.
 func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all []*imagestore.Image, err error) {
+	if j.spec.Compose == nil {
+		img, err := j.p.image(ctx, j.spec)
+		if err != nil {
+			return nil, err
+		}
+		return []*imagestore.Image{img}, nil
+	}
 	ids := j.spec.Images
 	if ids == nil {
 		if ids, err = j.prepare(ctx, opts); err != nil {
@@ -95,6 +107,13 @@ func (j *project) prepare(ctx context.Context, opts provider.PrepareOptions) (bu
 	return b.Prepare(ctx, j.spec, opts)
 }
 
+// servicePlan is a service to make.
+type servicePlan struct {
+	compose.Member
+	image  *imagestore.Image
+	mounts []setup.Mount // those of Spec, as checked
+}
+
 // plan returns the services of the project, the default one first, and logs what weakens their isolation. With an
 // error, the caller must release the images all the same.
 func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
@@ -102,10 +121,10 @@ func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	byName, plans := map[string]compose.Image{}, map[string]servicePlan{}
+	byName, stored := map[string]compose.Image{}, map[string]*imagestore.Image{}
 	for i, img := range images {
 		name := j.sources[i].Service
-		plans[name] = servicePlan{image: img}
+		stored[name] = img
 		c := compose.Image{Entrypoint: img.Config.Entrypoint, Command: img.Config.Cmd}
 		if h := img.Config.Healthcheck; h != nil {
 			c.Health = compose.Health{Test: h.Test, StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
@@ -114,10 +133,8 @@ func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 	}
 	members, changes, err := j.Members(j.spec, byName)
 	var all []servicePlan
-	for i, m := range members {
-		plan := plans[m.Name]
-		plan.spec, plan.member = m.Spec, &members[i]
-		all = append(all, plan)
+	for _, m := range members {
+		all = append(all, servicePlan{Member: m, image: stored[m.Name]})
 	}
 	if err != nil {
 		return all, err
@@ -125,12 +142,4 @@ func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 	j.p.life.LogFiles(j.spec, j.Project)
 	j.p.life.LogChanges(j.spec, changes)
 	return all, nil
-}
-
-// serviceOf returns the name of the service of a spec. That of a project is set by compose.Members.
-func serviceOf(spec fumehood.Spec) string {
-	if spec.Compose != nil {
-		return spec.Compose.Service
-	}
-	return defaultService
 }

@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/provider"
@@ -19,12 +20,9 @@ var (
 	_ provider.ImageLoader = (*Provider)(nil)
 )
 
-// defaultService is the name of the only service, unless a Compose project names it.
-const defaultService = "default"
-
 // imageOf returns the reference, or the ID, of a spec's image.
 func (p *Provider) imageOf(spec fumehood.Spec) string {
-	return cmp.Or(spec.Images[defaultService], spec.Image, p.opts.DefaultImage, DefaultImage)
+	return cmp.Or(spec.Images[compose.DefaultService], spec.Image, p.opts.DefaultImage, DefaultImage)
 }
 
 // image returns the image of a spec, and fetches it if it is missing. A spec with IDs must find its image.
@@ -57,27 +55,20 @@ func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provide
 	if err != nil {
 		return nil, err
 	}
-	if spec.Compose != nil {
-		project, err := p.project(ctx, spec, nil)
-		if err != nil {
-			return nil, err
-		}
-		images, err := project.images(ctx, opts)
-		if err != nil {
-			return nil, err
-		}
-		ids := map[string]string{}
-		for i, img := range images {
-			ids[project.sources[i].Service] = img.ID
-			err = errors.Join(err, img.Close())
-		}
-		return ids, err
-	}
-	img, err := p.image(ctx, spec)
+	project, err := p.project(ctx, spec, nil)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{defaultService: img.ID}, img.Close()
+	images, err := project.images(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]string{}
+	for i, img := range images {
+		ids[project.sources[i].Service] = img.ID
+		err = errors.Join(err, img.Close())
+	}
+	return ids, err
 }
 
 // LoadImages adds the images of a file to those that specs can name.

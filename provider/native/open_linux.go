@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
+	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/provider"
 )
@@ -63,8 +64,8 @@ func (p driver) describeKept(f owner.Folder) box.Found {
 	found := box.Found{KeptSandbox: provider.KeptSandbox{Info: st.info(p.Name()), Created: st.Created, Expires: f.Expires, States: map[string]string{}}}
 	if err != nil {
 		p.log.Warn("a kept sandbox is damaged", "sandbox", f.Name, "error", err)
-		found.Info = fumehood.Info{Name: f.Name, Provider: p.Name(), Services: []fumehood.ServiceInfo{{Name: defaultService}}}
-		found.States[defaultService], found.Programs = "damaged", []bool{true}
+		found.Info = fumehood.Info{Name: f.Name, Provider: p.Name(), Services: []fumehood.ServiceInfo{{Name: compose.DefaultService}}}
+		found.States[compose.DefaultService], found.Programs = "damaged", []bool{true}
 	}
 	for _, s := range st.Services {
 		name := s.Info.Name

@@ -15,11 +15,9 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/filter"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
-	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/internal/owner"
 	"github.com/fumehood/fumehood/internal/seccomp"
 	"github.com/fumehood/fumehood/provider"
@@ -225,14 +223,6 @@ func (p *Provider) checkSpec(spec fumehood.Spec) error {
 	}
 }
 
-// servicePlan is a service to make.
-type servicePlan struct {
-	spec   fumehood.Spec // of a sandbox of this service alone
-	image  *imagestore.Image
-	mounts []setup.Mount
-	member *compose.Member // nil without a project
-}
-
 // Prepare gets the images, and plans the services.
 func (sb *sandbox) Prepare(ctx context.Context) error {
 	p := sb.p
@@ -244,10 +234,10 @@ func (sb *sandbox) Prepare(ctx context.Context) error {
 		return sb.dropImages(err)
 	}
 	for _, plan := range sb.plans {
-		if sb.About.Unenforced, err = p.unenforcedLimits(plan.spec); err != nil {
+		if sb.About.Unenforced, err = p.unenforcedLimits(plan.Spec); err != nil {
 			return sb.dropImages(err)
 		}
-		provider.LogLoosened(p.life.LoggerOf(plan.spec), plan.spec)
+		provider.LogLoosened(p.life.LoggerOf(plan.Spec), plan.Spec)
 	}
 	return nil
 }
@@ -255,13 +245,6 @@ func (sb *sandbox) Prepare(ctx context.Context) error {
 // planServices returns the services of a spec without a Dockerfile, the default one first. With an error, the caller must
 // release the images all the same.
 func (sb *sandbox) planServices(ctx context.Context, spec fumehood.Spec) ([]servicePlan, error) {
-	if spec.Compose == nil {
-		img, err := sb.p.image(ctx, spec)
-		if err != nil {
-			return nil, err
-		}
-		return []servicePlan{{spec: spec, image: img, mounts: sb.mounts}}, nil
-	}
 	project, err := sb.p.project(ctx, spec, sb.Rec)
 	if err != nil {
 		return nil, err
@@ -269,11 +252,15 @@ func (sb *sandbox) planServices(ctx context.Context, spec fumehood.Spec) ([]serv
 	plans, err := project.plan(ctx)
 	for i := range plans {
 		plan := &plans[i]
-		if err == nil {
-			err = sb.p.checkSpec(plan.spec)
+		if spec.Compose == nil { // checked before the image was looked up
+			plan.mounts = sb.mounts
+			continue
 		}
 		if err == nil {
-			plan.mounts, err = sb.p.checkMounts(plan.spec)
+			err = sb.p.checkSpec(plan.Spec)
+		}
+		if err == nil {
+			plan.mounts, err = sb.p.checkMounts(plan.Spec)
 		}
 	}
 	return plans, err
@@ -324,7 +311,7 @@ func (sb *sandbox) make(ctx context.Context) (err error) {
 		}
 		sb.add(s)
 	}
-	if !sb.plans[0].spec.Network.IsNone() {
+	if !sb.plans[0].Spec.Network.IsNone() {
 		if sb.network, err = newNetwork(); err != nil {
 			return err
 		}

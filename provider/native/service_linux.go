@@ -20,7 +20,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
 	"github.com/fumehood/fumehood/internal/native/setup"
 	"github.com/fumehood/fumehood/provider"
@@ -56,13 +55,13 @@ type service struct {
 
 // newService returns a service of a sandbox that may have several. Nothing of it exists yet.
 func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) {
-	spec := plan.spec
+	spec := plan.Spec
 	limits := spec.Limits.WithDefaults()
-	group, err := openCgroup(sb.folder, groupOf(sb.folder, serviceOf(spec), several), limits)
+	group, err := openCgroup(sb.folder, groupOf(sb.folder, plan.Name, several), limits)
 	if err != nil {
 		return nil, err
 	}
-	s := &service{Service: &box.Service{Service: compose.Service{Name: serviceOf(spec), Serves: true}}, sb: sb, cgroup: group, image: plan.image, memory: limits.Memory}
+	s := &service{Service: &box.Service{Service: plan.Service}, sb: sb, cgroup: group, image: plan.image, memory: limits.Memory}
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
@@ -74,19 +73,19 @@ func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) 
 	if s.oci == nil && (!rootless() || sb.p.ids == nil) { // only root can move threads of other users
 		s.cgroup = s.cgroup.divide()
 	}
-	filter, err := sb.p.filterOf(filterKey{profile: spec.Seccomp})
+	s.describe(plan, limits)
+	s.planImageVolumes(&plan.Member)
+	s.profile = spec.Seccomp
+	s.config.Seccomp, err = sb.p.filterOf(filterKey{spec.Seccomp, s.config.Capabilities&(1<<unix.CAP_SYS_CHROOT) != 0})
 	if err != nil {
 		return nil, err
 	}
-	s.describe(spec, limits, plan.mounts)
-	s.config.Seccomp, s.profile = filter, spec.Seccomp
 	s.manageGuests()
-	if plan.member != nil {
-		s.Service.Service = plan.member.Service
-		err = s.adopt(*plan.member, limits)
+	if spec.Compose != nil {
+		s.main = newProgram(s, plan.Member, memoryDisk(limits))
 	}
 	s.Service.Service.Forward = spec.Ports
-	return s, err
+	return s, nil
 }
 
 // manageGuests makes what needs the service's guests.
@@ -97,25 +96,23 @@ func (s *service) manageGuests() {
 }
 
 // describe fills in what the service is made of.
-func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []setup.Mount) {
-	image := s.image.Config
+func (s *service) describe(plan servicePlan, limits fumehood.Limits) {
+	spec, image := plan.Spec, s.image.Config
 	env := image.Env
 	for name, value := range spec.Env {
 		env = append(slices.Clip(env), name+"="+value)
 	}
-	hostname := spec.Name
-	if spec.Compose != nil { // services of a project have their names
-		hostname = serviceOf(spec)
-	}
 	s.config = setup.Config{
 		Root: &setup.Root{
 			Layers: s.image.Layers, Scratch: filepath.Join(s.sb.folder, "fs"), Size: cmp.Or(limits.Disk, memoryDisk(limits)), OnDisk: onDisk(limits), Guest: filepath.Dir(s.sb.guest),
-			Mounts: mounts, Shm: spec.ShmSize,
+			Mounts: plan.mounts, Shm: plan.Shm, ReadOnly: plan.ReadOnly,
 		},
-		Hostname: hostname, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
-		Capabilities: capabilitySet(),
+		Hostname: plan.Hostname, Hosts: plan.Hosts, User: cmp.Or(spec.User, image.User), Dir: filepath.Clean("/" + cmp.Or(spec.Dir, image.WorkingDir)),
 	}
-	for _, t := range compose.TmpfsOf(spec) {
+	for _, name := range plan.Capabilities {
+		s.config.Capabilities |= 1 << programCapabilities["CAP_"+name]
+	}
+	for _, t := range plan.Tmpfs {
 		s.config.Root.Tmpfs = append(s.config.Root.Tmpfs, setup.Tmpfs(t))
 	}
 	if s.sb.p.inUserNamespace() {
@@ -125,18 +122,14 @@ func (s *service) describe(spec fumehood.Spec, limits fumehood.Limits, mounts []
 	if !s.cgroup.has("pids") && limits.PIDs > 0 && s.config.UserNamespace { // elsewhere the host's processes of the same user would count
 		s.config.Processes = uint64(limits.PIDs)
 	}
-	for dir := range image.Volumes {
-		s.config.Volumes = append(s.config.Volumes, dir)
-	}
 	for _, kv := range env {
-		if strings.HasPrefix(kv, "TERM=") {
-			s.Term = true
-		}
-		if strings.Contains(kv, "=") {
+		name, _, set := strings.Cut(kv, "=")
+		if set && !slices.Contains(plan.Unset, name) {
+			s.Term = s.Term || name == "TERM"
 			s.config.Env = append(s.config.Env, []byte(kv))
 		}
 	}
-	s.Info = fumehood.ServiceInfo{Name: serviceOf(spec), Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
+	s.Info = fumehood.ServiceInfo{Name: plan.Name, Image: s.image.Ref, User: s.config.User, Dir: s.config.Dir}
 	s.Info.Disk, s.Info.DiskOn = s.config.Root.Size, "tmpfs"
 	if s.config.Root.OnDisk {
 		s.Info.DiskOn = "ext4"

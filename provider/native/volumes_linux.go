@@ -5,44 +5,22 @@ package native
 import (
 	"path"
 	"slices"
-	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/native/setup"
 )
 
-// adopt makes the service one of a project.
-func (s *service) adopt(m compose.Member, limits fumehood.Limits) (err error) {
-	root := s.config.Root
-	s.config.Hostname, s.config.Hosts, s.config.Capabilities = m.Hostname, m.Hosts, 0
-	for _, name := range m.Capabilities {
-		s.config.Capabilities |= 1 << programCapabilities["CAP_"+name]
-	}
-	s.config.Env = slices.DeleteFunc(s.config.Env, func(kv []byte) bool {
-		name, _, _ := strings.Cut(string(kv), "=")
-		return slices.Contains(m.Unset, name)
-	})
-	root.ReadOnly, root.Shm = m.ReadOnly, m.Shm
-	for _, t := range m.Tmpfs {
-		root.Tmpfs = append(root.Tmpfs, setup.Tmpfs(compose.BoundTmpfs(t, limits.Memory)))
-	}
-	if m.ReadOnly { // the image's volumes are writable all the same
-		for _, dir := range s.config.Volumes {
-			at := path.Clean("/" + dir)
-			if !slices.ContainsFunc(m.Volumes, func(v compose.Volume) bool { return v.Container == at }) {
-				m.Volumes = append(m.Volumes, compose.Volume{Container: at, Writable: true})
-			}
+// planImageVolumes adds the volumes of the service's image. They are writable even if the root file system is not.
+func (s *service) planImageVolumes(m *compose.Member) {
+	for dir := range s.image.Config.Volumes {
+		at := path.Clean("/" + dir)
+		switch {
+		case !m.ReadOnly:
+			s.config.Volumes = append(s.config.Volumes, dir)
+		case !slices.ContainsFunc(m.Volumes, func(v compose.Volume) bool { return v.Container == at }):
+			m.Volumes = append(m.Volumes, compose.Volume{Container: at, Writable: true})
 		}
-		s.config.Volumes = nil
 	}
-	s.main = newProgram(s, m, memoryDisk(limits))
-	if s.config.Capabilities&(1<<unix.CAP_SYS_CHROOT) != 0 {
-		s.config.Seccomp, err = s.sb.p.filterOf(filterKey{s.profile, true})
-	}
-	return err
 }
 
 // planVolumes determines the volumes of the project. A writable one that only one service mounts is a folder of its root

@@ -174,7 +174,7 @@ func (c *SDK) Auth(image string) (string, error) {
 // A project that is only a container, of the image with an ID, is created without the SDK. If a container of its name
 // exists, it is left as it is, as the SDK does.
 func (c *SDK) Create(ctx context.Context, p *compose.Project, image string) error {
-	if opts, ok := single(p.Types(), image); ok {
+	if opts, ok := single(p, image); ok {
 		for _, v := range p.Types().Volumes {
 			there, err := c.Engine.HasVolume(ctx, v.Name)
 			if err == nil && !there { // the Engine would make it

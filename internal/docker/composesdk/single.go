@@ -19,7 +19,8 @@ import (
 // single returns how to create the container of a project that consists of it alone, as the SDK would create it. The SDK
 // looks up objects of the project first, which takes six calls of the Engine more. single returns false for a project that has
 // anything that it does not know. image is the ID of the container's image.
-func single(p *types.Project, image string) (c engine.NewContainer, ok bool) {
+func single(project *compose.Project, image string) (c engine.NewContainer, ok bool) {
+	p := project.Types()
 	if len(p.Services) != 1 || len(p.Networks) > 0 || image == "" {
 		return c, false
 	}
@@ -27,7 +28,7 @@ func single(p *types.Project, image string) (c engine.NewContainer, ok bool) {
 	for _, svc = range p.Services {
 	}
 	mounts, ok := mountsOf(p, svc.Volumes)
-	if !ok || svc.ContainerName == "" || svc.NetworkMode == "" || svc.StopGracePeriod == nil || svc.Logging == nil || !isKnown(svc) {
+	if !ok || svc.NetworkMode == "" || svc.StopGracePeriod == nil || svc.Logging == nil || !isKnown(svc) {
 		return c, false
 	}
 	hash, err := sdk.ServiceHash(svc)
@@ -58,7 +59,7 @@ func single(p *types.Project, image string) (c engine.NewContainer, ok bool) {
 		host.PidsLimit = &svc.PidsLimit
 	}
 	return engine.NewContainer{
-		Name: svc.ContainerName, Host: host,
+		Name: project.Services()[0].Containers[0], Host: host,
 		Config: &container.Config{
 			User: svc.User, OpenStdin: svc.StdinOpen, AttachStdout: true, AttachStderr: true, Env: env, Cmd: []string(svc.Command), Image: svc.Image,
 			WorkingDir: svc.WorkingDir, Entrypoint: []string(svc.Entrypoint), Labels: labels, StopSignal: svc.StopSignal, StopTimeout: &grace,
@@ -74,7 +75,7 @@ func isKnown(svc types.ServiceConfig) bool {
 		}
 	}
 	known := types.ServiceConfig{
-		Name: svc.Name, ContainerName: svc.ContainerName, Image: svc.Image, PullPolicy: svc.PullPolicy, Entrypoint: svc.Entrypoint,
+		Name: svc.Name, Image: svc.Image, PullPolicy: svc.PullPolicy, Entrypoint: svc.Entrypoint,
 		Command: svc.Command, User: svc.User, Runtime: svc.Runtime, WorkingDir: svc.WorkingDir, ShmSize: svc.ShmSize, Environment: svc.Environment,
 		Labels: svc.Labels, CustomLabels: svc.CustomLabels, CapDrop: svc.CapDrop, CapAdd: svc.CapAdd, SecurityOpt: svc.SecurityOpt,
 		Logging: svc.Logging, StopSignal: svc.StopSignal, StopGracePeriod: svc.StopGracePeriod, Restart: svc.Restart, Volumes: svc.Volumes,

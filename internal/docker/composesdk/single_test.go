@@ -27,16 +27,20 @@ func TestSingle_unknown(t *testing.T) {
 		"a host's path": func(_ *types.Project, svc *types.ServiceConfig) {
 			svc.Volumes = append(svc.Volumes, types.ServiceVolumeConfig{Type: "bind", Bind: &types.ServiceVolumeBind{CreateHostPath: true}})
 		},
-		"own volume":   func(p *types.Project, _ *types.ServiceConfig) { p.Volumes = types.Volumes{"guest": {Name: "own"}} },
+		"own volume": func(p *types.Project, _ *types.ServiceConfig) {
+			p.Volumes = types.Volumes{"fumehood-guest": {Name: "own"}}
+		},
 		"a network":    func(p *types.Project, _ *types.ServiceConfig) { p.Networks = types.Networks{"n": {}} },
 		"two services": func(p *types.Project, svc *types.ServiceConfig) { p.Services["other"] = *svc },
 		"a variable":   func(_ *types.Project, svc *types.ServiceConfig) { svc.Environment["FROM_HOST"] = nil },
 	} {
-		p := compose.Generate(fumehood.Spec{Name: "box"}, compose.Main{Volume: "guest"}, compose.Labels{}).Types()
+		project := compose.FromSpec(fumehood.Spec{Name: "box"})
+		project.Apply(compose.Policy{Volume: "guest", Images: map[string]compose.Image{compose.DefaultService: {Ref: "i"}}})
+		p := project.Types()
 		svc := p.Services[compose.DefaultService]
 		change(p, &svc)
 		p.Services[compose.DefaultService] = svc
-		if _, ok := single(p, "id"); ok {
+		if _, ok := single(project, "id"); ok {
 			t.Errorf("%s: it is lost", name)
 		}
 	}
@@ -57,8 +61,13 @@ func TestSingle_spec(t *testing.T) {
 		}
 	}
 	for name, spec := range map[string]fumehood.Spec{"all": all, "none": {Name: "box"}} {
-		if _, ok := single(compose.Generate(spec, compose.Main{Volume: "guest", Serve: true, Sockets: "/s"}, compose.Labels{}).Types(), "id"); !ok {
-			t.Errorf("%s: it does not know the generated project", name)
+		project := compose.FromSpec(spec)
+		project.Apply(compose.Policy{
+			Volume: "guest", Serve: true, Limits: spec.Limits, Sockets: func(string) string { return "/s" },
+			Images: map[string]compose.Image{compose.DefaultService: {Ref: "i"}},
+		})
+		if _, ok := single(project, "id"); !ok {
+			t.Errorf("%s: it does not know the project", name)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -73,7 +72,11 @@ func TestClient_CreateContainer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				project := compose.Generate(spec, compose.Main{Version: composesdk.Version(), Volume: name, Serve: serve, Sockets: folder, ConfigFile: folder + "/compose.yaml"}, maps.Clone(labels))
+				project := compose.FromSpec(spec)
+				project.Apply(compose.Policy{
+					Version: composesdk.Version(), Volume: name, Serve: serve, Sockets: func(string) string { return folder }, ConfigFile: folder + "/compose.yaml",
+					Labels: labels, Limits: spec.Limits, Runtime: spec.Runtime, Images: map[string]compose.Image{compose.DefaultService: {Ref: spec.Image}},
+				})
 				var got [2]map[string]string
 				for i, id := range []string{image.ID, ""} { // without an ID the SDK creates it
 					if err := c.Create(ctx, project, id); err != nil {
