@@ -24,15 +24,15 @@ const (
 	SocketDir = GuestDir + "/host"
 )
 
-// capabilities are the most that processes of a service without a program of its own can have; root in it has them all. They are the
-// Engine's default set without those that only attackers use: raw sockets, device nodes, chroot, audit records, file
-// capabilities and passing on capabilities.
+// capabilities are the most that processes of a service without a program of its own can have; root in it has them all.
+// They are the Engine's default set without those that only attackers use: raw sockets, device nodes, chroot, audit
+// records, file capabilities and passing on capabilities.
 var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID",
 }
 
 // Project is the plan of a sandbox: all that its services are made of, as pure data. Load and FromSpec are the only ways
-// to one. It is created after Apply or Members.
+// to one. Apply or Members completes it.
 type Project struct {
 	as      *types.Project // as in the files or the spec; Apply starts from it
 	project *types.Project // as it is created
