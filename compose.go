@@ -84,20 +84,28 @@ var alsoForProjects = []string{
 	"Name", "Compose", "Images", "Runtime", "Seccomp", "Limits", "Keep", "TTL", "Binary", "Labels", "ConfigFile", "Journal", "Logger",
 }
 
+// fieldBesideCompose returns the first field that is set although Compose files set it instead, or "".
+func (s *Spec) fieldBesideCompose() string {
+	for field, value := range reflect.ValueOf(*s).Fields() {
+		set := !value.IsZero()
+		if kind := value.Kind(); kind == reflect.Map || kind == reflect.Slice {
+			set = value.Len() > 0
+		}
+		if set && !slices.Contains(alsoForProjects, field.Name) {
+			return field.Name
+		}
+	}
+	return ""
+}
+
 // validateCompose checks a spec that has a Compose project.
 func (s *Spec) validateCompose(bad func(string, ...any) error) error {
 	c := s.Compose
 	if s.AllowUnsafe {
 		return bad("AllowUnsafe and Compose exclude each other: set Compose.AllowUnsafe")
 	}
-	for field, value := range reflect.ValueOf(*s).Fields() {
-		empty := value.IsZero()
-		if kind := value.Kind(); kind == reflect.Map || kind == reflect.Slice {
-			empty = value.Len() == 0
-		}
-		if !empty && !slices.Contains(alsoForProjects, field.Name) {
-			return bad("%s and Compose exclude each other: set it in the Compose file", field.Name)
-		}
+	if field := s.fieldBesideCompose(); field != "" {
+		return bad("%s and Compose exclude each other: set it in the Compose file", field)
 	}
 	given := 0
 	for _, set := range []bool{len(c.Files) > 0, c.Content != "", c.Dockerfile != ""} {
