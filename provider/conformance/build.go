@@ -21,7 +21,7 @@ func BuildProbe(t testing.TB) string {
 		out += ".exe"
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out,
-		"github.com/fumehood/fumehood/internal/probe/cmd/fumehood-probe")
+		"github.com/fumehood/fumehood/test/probe/cmd/fumehood-probe")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the probe: %v\n%s", err, msg)

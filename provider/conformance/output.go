@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 var outputPromises = []promise{

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 var processPromises = []promise{

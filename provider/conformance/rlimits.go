@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 // openFiles matches the soft and the hard limit on open files in the probe's output.

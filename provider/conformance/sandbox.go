@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 var sandboxPromises = []promise{

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 // big is the amount of data that the promises about large data move, in bytes.

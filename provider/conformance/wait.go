@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 // slack is how many times longer than planned something may take before the check fails. The suite runs on shared, slow

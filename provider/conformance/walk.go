@@ -14,7 +14,7 @@ import (
 	"testing/fstest"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 var walkPromises = []promise{

@@ -12,10 +12,10 @@ import (
 	"testing/iotest"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/probe"
 	"github.com/fumehood/fumehood/test/tier"
 )
 

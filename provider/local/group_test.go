@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/probe"
 	"github.com/fumehood/fumehood/provider/conformance"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 const column = "local unsupervised"

@@ -5,7 +5,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/fumehood/fumehood/internal/probe"
+	"github.com/fumehood/fumehood/test/probe"
 )
 
 func main() {
