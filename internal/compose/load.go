@@ -1,5 +1,6 @@
 // Package compose loads the Compose files of projects, checks them against an allow-list, and turns them into the
-// projects that run. A sandbox without Compose files is a project too. It calls no engine. Only this package and internal/docker/composesdk import compose-go.
+// projects that run. A sandbox without Compose files is a project too. It calls no engine. Only this package and
+// internal/docker/composesdk import compose-go.
 package compose
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Member is a service of a project in which all services share a network namespace, as in a Pod.
+// Member is a service of a sandbox in which all services share a network namespace, as in a Pod.
 type Member struct {
 	Service
 	// Spec is the caller's, with the service's user, folder, variables, limits, mounts, ports and network.
@@ -138,6 +138,7 @@ func (p *Project) memberSpec(spec fumehood.Spec, svc *types.ServiceConfig) fumeh
 	if spec.Compose == nil {
 		return spec
 	}
+	spec.Mounts = nil // not the array that the services of the caller's spec would share
 	spec.User, spec.Dir, spec.Env = svc.User, svc.WorkingDir, map[string]string{}
 	for name, value := range svc.Environment {
 		if value != nil {

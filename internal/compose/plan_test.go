@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
@@ -87,12 +88,25 @@ func TestFromSpec(t *testing.T) {
 			if want.Hostname != DefaultService || len(want.Hosts) != 1 || got.Hostname != "box" || got.Hosts != nil {
 				t.Errorf("names: %q %q, of the file %q %q", got.Hostname, got.Hosts, want.Hostname, want.Hosts)
 			}
+			if fields := fieldsOf(got.Spec); !reflect.DeepEqual(got.Spec, c.spec) || !reflect.DeepEqual(fields, fieldsOf(want.Spec)) {
+				t.Errorf("of the spec: %+v\nof the file: %+v", fields, fieldsOf(want.Spec))
+			}
 			want.Hostname, want.Hosts, got.Spec, want.Spec = got.Hostname, nil, fumehood.Spec{}, fumehood.Spec{}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("of the spec: %+v\nof the file: %+v", got, want)
 			}
 		})
 	}
+}
+
+// fieldsOf returns what a service's own settings are in the spec of a Member.
+func fieldsOf(s fumehood.Spec) fumehood.Spec {
+	own := fumehood.Spec{User: s.User, Dir: s.Dir, Env: s.Env, Mounts: s.Mounts, Limits: s.Limits.WithDefaults()}
+	own.Network.Mode = cmp.Or(s.Network.Mode, fumehood.NetworkNone)
+	if len(own.Env) == 0 {
+		own.Env = nil
+	}
+	return own
 }
 
 // valuesOf returns what a project is created from.

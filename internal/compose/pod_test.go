@@ -100,6 +100,21 @@ func one(t *testing.T, text string, spec fumehood.Spec, image Image) (Member, er
 	return all[0], err
 }
 
+// The services of a project share no array of the caller.
+func TestProject_Members_mounts(t *testing.T) {
+	t.Parallel()
+	p := loadPod(t, "services:\n  a: {image: i, entrypoint: [x], volumes: ['./data:/a:ro']}\n  b: {image: i, entrypoint: [x], volumes: ['./data:/b:ro']}\n")
+	all, _, err := p.Members(fumehood.Spec{Compose: &fumehood.Compose{}, Mounts: make([]fumehood.Mount, 0, 8)}, map[string]Image{})
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d members, error %v", len(all), err)
+	}
+	for _, m := range all {
+		if len(m.Spec.Mounts) != 1 || m.Spec.Mounts[0].Container != "/"+m.Name {
+			t.Errorf("%s: %+v", m.Name, m.Spec.Mounts)
+		}
+	}
+}
+
 func TestProject_Members(t *testing.T) {
 	t.Parallel()
 	asked := fumehood.Spec{Name: "box", Compose: &fumehood.Compose{}, Limits: fumehood.Limits{PIDs: 200, Disk: 1 << 20}}

@@ -24,7 +24,7 @@ type Policy struct {
 	Version string
 	// ConfigFile is the path of the resolved project, for `docker compose`. It is empty if the file is not written.
 	ConfigFile string
-	// Volume is the name of the guest's volume. It is empty if commands run through the Engine's exec.
+	// Volume is the name of the guest's volume. It is empty if no service has a guest.
 	Volume string
 	// Serve makes the guest serve the host as main process of services that only wait. Otherwise it only waits.
 	Serve bool

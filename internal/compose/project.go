@@ -62,7 +62,8 @@ type Labels = map[string]string
 func (p *Project) Types() *types.Project { return p.project }
 
 // FromSpec returns the project of a sandbox whose spec has none: a service that only waits, so that the guest becomes its
-// main process. Its limits are those of the policy. The spec must be valid and have a name.
+// main process. Its limits are those of the policy. The spec must be valid and have a
+// name, unless only Sources is used.
 func FromSpec(spec fumehood.Spec) *Project {
 	svc := types.ServiceConfig{
 		Name: DefaultService, Image: spec.Image, Entrypoint: types.ShellCommand{"sleep", "infinity"}, Command: types.ShellCommand{},

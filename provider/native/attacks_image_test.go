@@ -5,6 +5,7 @@ package native_test
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -75,7 +76,7 @@ func (h hostile) provider(t *testing.T, opts native.Options) (*native.Provider, 
 	if err := tarball.WriteToFile(changed, name.MustParseReference("hostile:latest"), img); err != nil {
 		t.Fatal(err)
 	}
-	opts.CacheDir = filepath.Join(dir, "cache")
+	opts.CacheDir = cmp.Or(opts.CacheDir, filepath.Join(dir, "cache"))
 	return newProvider(t, opts), "docker-archive:" + changed
 }
 

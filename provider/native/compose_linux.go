@@ -114,8 +114,7 @@ type servicePlan struct {
 	mounts []setup.Mount // those of Spec, as checked
 }
 
-// plan returns the services of the project, the default one first, and logs what weakens their isolation. With an
-// error, the caller must release the images all the same.
+// plan returns the services of the project, the default one first, and logs what weakens their isolation.
 func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 	images, err := j.images(ctx, provider.PrepareOptions{})
 	if err != nil {
@@ -132,14 +131,17 @@ func (j *project) plan(ctx context.Context) ([]servicePlan, error) {
 		byName[name] = c
 	}
 	members, changes, err := j.Members(j.spec, byName)
-	var all []servicePlan
-	for _, m := range members {
-		all = append(all, servicePlan{Member: m, image: stored[m.Name]})
-	}
 	if err != nil {
-		return all, err
+		for _, img := range images {
+			err = errors.Join(err, img.Close())
+		}
+		return nil, err
 	}
 	j.p.life.LogFiles(j.spec, j.Project)
 	j.p.life.LogChanges(j.spec, changes)
+	all := make([]servicePlan, len(members))
+	for i, m := range members {
+		all[i] = servicePlan{Member: m, image: stored[m.Name]}
+	}
 	return all, nil
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
@@ -350,5 +352,31 @@ func TestPod_notPrepared(t *testing.T) {
 	conformance.WantError(t, err, fumehood.ErrConfig)
 	if !strings.Contains(err.Error(), "no image was prepared for this service") {
 		t.Error(err)
+	}
+}
+
+// A project that cannot be started, since its image has no program, leaves no image locked.
+func TestPod_noProgram(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	none := hostile{files: []layerFile{file("own", "x")}, config: func(c *v1.Config) { c.Cmd, c.Entrypoint = nil, nil }}
+	p, ref := none.provider(t, native.Options{CacheDir: cache})
+	if _, err := p.LoadImages(t.Context(), strings.TrimPrefix(ref, "docker-archive:")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		_, err := p.Start(t.Context(), fumehood.Spec{Compose: composeFile(t, "services: {default: {image: 'hostile:latest'}}\n")})
+		if !errors.Is(err, fumehood.ErrConfig) {
+			t.Fatalf("got %v, want an ErrConfig", err)
+		}
+	}
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil || len(open) == 0 {
+		t.Fatal(err, len(open))
+	}
+	for _, fd := range open {
+		if file, err := os.Readlink(fd); err == nil && strings.HasPrefix(file, cache) {
+			t.Errorf("%s is open", file)
+		}
 	}
 }
