@@ -84,7 +84,7 @@ func (u *guest) lastReport() wire.Swept {
 	return u.swept
 }
 
-// Attach connects to the main process, which is not started yet.
+// Attach connects to the main process, which runs already or is started next.
 func (m *Guests) Attach(ctx context.Context) error {
 	var err error
 	if m.conn, err = m.cfg.Unit.Attach(context.WithoutCancel(ctx)); err != nil {

@@ -152,7 +152,21 @@ func TestPod_builtinWithoutBuilder(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	spec.Compose = composeFile(t, "services: {default: {image: "+builtin+"-missing, command: sleep infinity}}\n")
-	if _, err := p.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrConfig) || !strings.Contains(err.Error(), "no registry has the built-in image") {
-		t.Errorf("got %v, want an ErrConfig", err)
+	if _, err := p.Start(t.Context(), spec); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "docker-archive:FILE") {
+		t.Errorf("got %v, want the error of a missing builder", err)
+	}
+}
+
+// No error of a preparation has the value of this process's variable.
+func TestProvider_Prepare_masked(t *testing.T) {
+	t.Setenv("FUMEHOOD_TEST_MASKED", "s3cret")
+	p := newProvider(t, native.Options{})
+	project := &fumehood.Compose{
+		Content: "services: {default: {build: {context: ., dockerfile_inline: \"FROM x\\nADD https://${FUMEHOOD_TEST_MASKED}@h/f /\"}}}\n",
+		Dir:     t.TempDir(), HostEnv: []string{"FUMEHOOD_TEST_MASKED"},
+	}
+	_, err := p.Prepare(t.Context(), fumehood.Spec{Compose: project}, provider.PrepareOptions{})
+	if !errors.Is(err, fumehood.ErrFile) || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "FUMEHOOD_TEST_MASKED") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -87,7 +87,7 @@ func (j *project) images(ctx context.Context, opts provider.PrepareOptions) (all
 
 // prepare checks the project's Dockerfiles, and makes sure that the image store has the images of services that the project
 // does not build. Then it builds the others, and returns their IDs by service. Without a builder, built-in images are those
-// that were built before.
+// that the store has.
 func (j *project) prepare(ctx context.Context, opts provider.PrepareOptions) (built map[string]string, err error) {
 	if err := image.Check(ctx, runtime.GOARCH, j.sources, j.spec.Compose); err != nil {
 		return nil, err
@@ -97,14 +97,31 @@ func (j *project) prepare(ctx context.Context, opts provider.PrepareOptions) (bu
 		return nil, err
 	}
 	b, err := j.p.builder(ctx)
-	if errors.Is(err, fumehood.ErrUnsupported) && !slices.ContainsFunc(j.sources, func(s image.Source) bool { return s.Build != nil }) {
+	switch {
+	case errors.Is(err, fumehood.ErrUnsupported) && j.hasBuiltins(ctx):
 		return nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	opts.BuildOnly = true
 	return b.Prepare(ctx, j.spec, opts)
+}
+
+// hasBuiltins reports whether what the project builds are built-in images, all of which the image store has.
+func (j *project) hasBuiltins(ctx context.Context) bool {
+	for _, s := range j.sources {
+		if s.Build != nil {
+			return false
+		}
+		if !s.IsBuilt(j.sources) {
+			continue
+		}
+		img, err := j.p.store.Find(ctx, s.Image)
+		if err != nil || img.Close() != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // servicePlan is a service to make.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/internal/native/imagestore"
@@ -47,11 +48,13 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.
-func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (_ map[string]string, err error) {
+	described := spec.Compose
+	defer func() { err = box.MaskError(described, err) }()
 	if err := p.checkSpec(spec); err != nil {
 		return nil, err
 	}
-	spec, err := p.withoutDockerfile(ctx, spec, opts)
+	spec, err = p.withoutDockerfile(ctx, spec, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -147,7 +147,13 @@ func (c *container) exec(name string, args ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := []string{"--target", strconv.Itoa(c.main.Load().cmd.Process.Pid), "--pid", "--mount", "--setuid", uid, "--setgid", gid, c.guest}
+	main := c.main.Load()
+	select {
+	case <-main.ended: // its number may be another process's by now
+		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the container has ended")}
+	default:
+	}
+	in := []string{"--target", strconv.Itoa(main.cmd.Process.Pid), "--pid", "--mount", "--setuid", uid, "--setgid", gid, c.guest}
 	return c.run(exec.Command("nsenter", append(in, args...)...)) //nolint:noctx // it outlives the call
 }
 

@@ -36,6 +36,9 @@ func TestSingle_unknown(t *testing.T) {
 	} {
 		project := compose.FromSpec(fumehood.Spec{Name: "box"})
 		project.Apply(compose.Policy{Volume: "guest", Images: map[string]compose.Image{compose.DefaultService: {Ref: "i"}}})
+		if _, ok := single(project, "id"); !ok {
+			t.Fatal("it does not know the project of a spec")
+		}
 		p := project.Types()
 		svc := p.Services[compose.DefaultService]
 		change(p, &svc)

@@ -1,6 +1,6 @@
-// Package sweep decides which of Fumehood's objects to remove, and removes them. Plan is pure. Providers list the
-// objects, and Carry carries out the plan by calling each object's Remove. Folders does all of that for folders on this
-// machine.
+// Package sweep decides which of Fumehood's objects to remove, and removes them. Plan is pure. Removal.Run
+// lists objects, plans, and carries out the plan by calling each object's Remove. Folders and Local say how objects of this
+// machine are found.
 package sweep
 
 import (
