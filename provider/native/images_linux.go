@@ -48,13 +48,16 @@ func (p *Provider) ImageKey(ctx context.Context, spec fumehood.Spec) (string, er
 }
 
 // Prepare builds or fetches the spec's image, if it is missing.
-func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (_ map[string]string, err error) {
-	described := spec.Compose
-	defer func() { err = box.MaskError(described, err) }()
+func (p *Provider) Prepare(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
+	ids, err := p.prepareImages(ctx, spec, opts)
+	return ids, box.MaskError(spec.Compose, err)
+}
+
+func (p *Provider) prepareImages(ctx context.Context, spec fumehood.Spec, opts provider.PrepareOptions) (map[string]string, error) {
 	if err := p.checkSpec(spec); err != nil {
 		return nil, err
 	}
-	spec, err = p.withoutDockerfile(ctx, spec, opts)
+	spec, err := p.withoutDockerfile(ctx, spec, opts)
 	if err != nil {
 		return nil, err
 	}
