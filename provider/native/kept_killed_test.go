@@ -3,6 +3,7 @@
 package native_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -180,6 +181,10 @@ func TestProvider_Open_killed(t *testing.T) {
 	if err := unix.Kill(id.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	conformance.Eventually(t, "the first process has ended", func() bool { // which ends all others before
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id.PID))
+		return err != nil || bytes.Contains(stat, []byte(") Z "))
+	})
 	for _, user := range []string{"0", "1"} {
 		_, err = opened.As(user).Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
 		conformance.WantError(t, err, fumehood.ErrUnavailable)
