@@ -17,8 +17,8 @@ export FUMEHOOD_TIER
 .PHONY: help build guest demo check test test-native test-cheats test-all test-all-tests test-all-load test-all-promises \
 	test-all-fuzz test-all-schema test-all-mutants \
 	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images archives release leftovers clean \
-	test-client check-python test-python test-adapters lock-python wheel test-wheel test-schema \
-	compare bench-adapters
+	test-client check-python test-python test-adapters lock-python wheel wheels test-wheel test-schema \
+	compare bench-adapters reference-python
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,11 +97,17 @@ test-adapters: build images ## test the adapters of the Python client, or those 
 test-schema: build images ## test the server against its OpenAPI document with schemathesis, for SCHEMATIME seconds (120) with each provider
 	@scripts/python schema $(SCHEMATIME) $(SEED)
 
-wheel: guest ## build wheels and the sdist of the Python client in clients/python/dist, with the program inside, and check them
+wheel: guest ## build the wheel of the Python client for this machine, or PLATFORM=linux/arm64, and print the command that installs it
 	@GO=$(GO) scripts/python wheel $(PLATFORM)
+
+wheels: guest ## build the wheels for all platforms
+	@GO=$(GO) scripts/python wheels
 
 test-wheel: images ## install this machine's wheel into an empty environment without a network, and use it
 	@scripts/python install
+
+reference-python: ## write docs/reference-python.md from the Python package's docstrings
+	@scripts/python reference
 
 lock-python: ## write the lock files in clients/python/requirements, or those named in LOCKS, from their .in files
 	@scripts/python lock $(LOCKS)

@@ -96,7 +96,8 @@ var (
 var (
 	// ErrNotFound: no such file or directory.
 	ErrNotFound error = &class{code: CodeNotFound, text: "not found", standard: fs.ErrNotExist}
-	// ErrPermission: the user lacks the permission, or nobody may, as for a busy file or mount point.
+	// ErrPermission: the user lacks the permission, or nobody may, as for a busy file or mount point, or one
+	// that becomes shorter while it is downloaded.
 	ErrPermission error = &class{code: CodePermission, text: "permission denied", standard: fs.ErrPermission}
 	// ErrIsDirectory: a file was expected, but the path is a directory.
 	ErrIsDirectory error = &class{code: CodeIsDirectory, text: "is a directory"}

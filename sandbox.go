@@ -86,6 +86,14 @@ type Service interface {
 	// the loop body is busy. Leaving the loop early kills the command.
 	Stream(ctx context.Context, cmd Cmd) iter.Seq2[Event, error]
 
+	// KillAll kills the processes of all commands of the service, of every user, and what ended commands left: also
+	// those in sessions of their own, and double-forked ones. It spares the service's own program and the processes that
+	// this has started, and other services. It returns when they are gone, within about a minute. The commands, also
+	// detached ones, then end as Signaled with the Reason "killed by the caller". A command that begins meanwhile is
+	// not killed. Processes that could not be killed are an ErrPermission that states their number. It is an
+	// ErrUnsupported where nothing in the sandbox can find all processes (the local provider, the Engine transport).
+	KillAll(ctx context.Context) error
+
 	// Processes returns the service's detached commands in start order: running ones, and ended ones until they are
 	// forgotten. The list remains after the sandbox is closed. In a kept sandbox, RefreshProcesses adds commands
 	// started by other processes.
@@ -108,6 +116,24 @@ type Service interface {
 	// Connection then lists too. An address in use is an ErrConfig. It is an ErrUnsupported where nothing can pass
 	// on connections (the local provider, the Engine transport).
 	Forward(ctx context.Context, p Port) (Port, error)
+	// Dial connects to a TCP port of the service from the inside, as for a connection that Forward passes on, but
+	// nothing listens on this machine. ctx limits only the call. The connection ends with the sandbox; the caller
+	// must close it before that. A port at which no program listens is an ErrUnavailable, one outside 1 to 65535 an
+	// ErrConfig, and too many open connections are an ErrLimit. It is an ErrUnsupported where Forward is.
+	Dial(ctx context.Context, port int) (Conn, error)
+}
+
+// Conn is a connection to a port of a service. One goroutine may read while another one writes, and any may close it.
+type Conn interface {
+	// Read reads what the program sends. It returns io.EOF when the program has ended its direction, and another error
+	// if the connection broke: the program or its sandbox has ended, or the connection was closed.
+	io.Reader
+	// Write sends to the program. It blocks while the program does not read.
+	io.Writer
+	// CloseWrite ends the direction to the program, which can still send.
+	CloseWrite() error
+	// Close ends both directions. It may be called again.
+	io.Closer
 }
 
 // Files gives access to the files of a service. A relative path is resolved against the service's directory. Paths
@@ -169,9 +195,12 @@ type Files interface {
 	// Upload extracts a tar stream into dir, an existing directory.
 	Upload(ctx context.Context, dir string, tar io.Reader) error
 	// Download returns path, a file or a tree, as a tar stream. Its first entry has the name of path's last
-	// element. The sandbox produces the stream, so names and links in it must not be trusted. A pipe, socket or
-	// device in the tree is an ErrNotRegular, reported by Read at the latest. The Engine transport includes pipes
-	// and devices in the stream and omits sockets.
+	// element. The sandbox produces the stream, so names and links in it must not be trusted. Pipes, sockets and
+	// devices in the tree are left out. Unless there are none, the tree's root comes again as the last entry, with
+	// the PAX record FUMEHOOD.skipped: their number and then, for each, a NUL byte, "pipe", "socket" or "device", a
+	// space, and the path relative to the root. Beyond 64 KiB they are only counted. The Engine transport does not
+	// list sockets. If path itself is no file, directory or link, the error is an ErrNotRegular, reported by Read at
+	// the latest.
 	Download(ctx context.Context, path string) (io.ReadCloser, error)
 }
 

@@ -5,6 +5,7 @@ package api
 import (
 	"archive/tar"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"time"
@@ -20,6 +21,8 @@ const Number = 1
 const (
 	// CodeStale: the lease or key is of another server, or has ended. What it ran is never run again.
 	CodeStale fumehood.Code = "stale"
+	// CodeSandboxNotFound: the sandbox does not exist, or no longer does, for this client. It is a fumehood.ErrUnavailable.
+	CodeSandboxNotFound fumehood.Code = "sandbox-not-found"
 )
 
 // Version describes a server.
@@ -35,6 +38,9 @@ type Hello struct {
 	Version
 }
 
+// LimitProcesses is the Limit of an Error.
+const LimitProcesses = "processes"
+
 // Error describes a failure. How a program ended is never an Error.
 type Error struct {
 	Code    fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
@@ -43,6 +49,8 @@ type Error struct {
 	Service string        `json:"service,omitempty" doc:"the service of the operation"`
 	Path    Text          `json:"path,omitempty" doc:"the file, as given by the caller"`
 	Hint    string        `json:"hint,omitempty" doc:"what the user can do about it"`
+	Flag    string        `json:"flag,omitempty" doc:"the flag of fumehood serve, without its dashes, that permits it or sets the limit"`
+	Limit   string        `json:"limit,omitempty" doc:"processes if a command did not start because the sandbox's limit on processes is reached"`
 }
 
 // ErrorOf returns the JSON form of an error.
@@ -76,6 +84,7 @@ type Sandbox struct {
 	fumehood.Info
 	Kept    bool      `json:"kept,omitempty" doc:"it outlives its lease"`
 	Expires time.Time `json:"expires,omitzero" doc:"when a kept sandbox is removed"`
+	Reason  string    `json:"provider_reason,omitempty" doc:"why the server has this provider, if it is because the Docker Engine refuses its user"`
 }
 
 // Cmd is a command. The fields are those of fumehood.Cmd.
@@ -168,7 +177,16 @@ const (
 	EventError     = "error"
 	EventHeartbeat = "heartbeat"
 	EventProgress  = "progress"
+	EventEntry     = "entry"
 )
+
+// JournalLine is a line of the answer with a sandbox's journal. The last one has the type end or error.
+type JournalLine struct {
+	Type   string          `json:"type" enum:"entry,end,error"`
+	Number int             `json:"number" doc:"number of the entry, from 1; those that are missing before the first one were dropped. Of end: that of the last entry"`
+	Entry  json.RawMessage `json:"entry,omitempty" doc:"a line of docs/journal.md"`
+	Error  *Error          `json:"error,omitempty" doc:"of error"`
+}
 
 // Event is a line of the stream of a command's events. The last one has the type end or error.
 type Event struct {

@@ -7,12 +7,16 @@ import (
 
 // EvaluationOptions describe an evaluation to start. Paths are on the server's machine.
 type EvaluationOptions struct {
-	Task         string   `json:"task" doc:"a task file, or the folder of a task.yaml"`
+	Task         string   `json:"task,omitempty" doc:"a task file, or the folder of a task.yaml"`
 	Runs         string   `json:"runs,omitempty" doc:"folder in which the run's folder is created"`
-	Resume       string   `json:"resume,omitempty" doc:"folder of a run to resume, in the place of runs"`
+	Name         string   `json:"name,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9_][A-Za-z0-9_.-]*$" doc:"of the run's folder; by default a new one. It may exist and hold the task's files, in its folder source"`
+	Resume       string   `json:"resume,omitempty" doc:"folder of a run to resume, in the place of runs. Without task, it is resumed as it was started"`
+	RetryErrors  *bool    `json:"retry_errors,omitempty" doc:"with resume: repeat attempts that ended in an infrastructure error; by default true"`
+	RetryFailed  bool     `json:"retry_failed,omitempty" doc:"with resume: repeat attempts that failed, with a score below 1 or an error of the task"`
 	Samples      []string `json:"samples,omitempty" doc:"ids; all by default"`
 	Limit        int      `json:"limit,omitempty" minimum:"0" doc:"highest number of samples; 0 means no limit"`
 	Epochs       int      `json:"epochs,omitempty" minimum:"0" doc:"0 means the task's"`
+	Shuffle      *uint64  `json:"shuffle,omitempty" doc:"seed of a random order"`
 	MaxSandboxes int      `json:"max_sandboxes,omitempty" minimum:"0"`
 	MaxStarting  int      `json:"max_starting,omitempty" minimum:"0"`
 	Retries      int      `json:"retries,omitempty" minimum:"-1" doc:"after failures of the infrastructure; -1 means none"`
@@ -48,7 +52,7 @@ type EvalEvent struct {
 	*EvalCounts
 	Result *task.SampleResult `json:"result,omitempty" doc:"of result"`
 	*EvalKeeps
-	Summary *runs.Summary `json:"summary,omitempty" doc:"of end"`
+	Summary *runs.Summary `json:"summary,omitempty" doc:"of end, and of error if attempts were made"`
 	Error   *Error        `json:"error,omitempty"`
 }
 

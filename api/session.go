@@ -108,6 +108,7 @@ type Runtime struct {
 	ID       string               `json:"id" doc:"also the id of the sandbox, for files and further commands"`
 	Service  fumehood.ServiceInfo `json:"service"`
 	ExitCode *int                 `json:"exit_code" doc:"of the last command that has ended; null while one runs, and before the first"`
+	Reason   string               `json:"provider_reason,omitempty" doc:"why the server has this provider, if it is because the Docker Engine refuses its user"`
 }
 
 // Execute is a command for a runtime.

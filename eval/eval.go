@@ -10,6 +10,7 @@ package eval
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/runs"
@@ -51,6 +53,9 @@ type Options struct {
 	// excluded from the contexts of image builds. If the task's folder is inside Runs, only the folders of runs are
 	// excluded.
 	Runs string
+	// Dir is the folder of a new run, in place of a new one in Runs. It may have the folder runs.SourceOf with the task's
+	// files. Empty means a new folder.
+	Dir string
 	// Resume is the folder of a run to resume, with the same task and the same samples. Recorded attempts are not
 	// made again, except canceled ones and those that Repeat returns true for. Empty starts a new run.
 	Resume string
@@ -126,7 +131,7 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
 	dir := opts.Resume
 	if dir == "" {
-		dir = filepath.Join(opts.Runs, runs.NewName(f.Name, time.Now()))
+		dir = cmp.Or(opts.Dir, filepath.Join(opts.Runs, runs.NewName(f.Name, time.Now())))
 	}
 	hidden, err := hiddenRuns(f, opts.Runs, dir)
 	if err != nil {
@@ -146,12 +151,42 @@ func Run(ctx context.Context, file string, opts Options) (_ Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, err := openRun(dir, opts, runs.About{Task: taskOpts.Name, Attempts: len(taskOpts.Samples) * max(runOpts.Epochs, 1)}, resolved)
+	about := runs.About{Task: taskOpts.Name, Attempts: len(taskOpts.Samples) * max(runOpts.Epochs, 1)}
+	recordSource(&about, f.File, dir, opts)
+	r, err := openRun(dir, opts, about, resolved)
 	if err != nil {
 		return Report{}, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	return attempt(ctx, taskOpts, runOpts, r, opts)
+}
+
+// recordSource records how a new run in dir is resumed by its folder alone. It records nothing if that takes too much of the
+// description of the run, or JSON cannot hold it.
+func recordSource(about *runs.About, file, dir string, opts Options) {
+	const most = 512 << 10 // bytes
+	path, err := filepath.Abs(file)
+	if inside, ierr := filepath.Rel(dir, file); ierr == nil && filepath.IsLocal(inside) {
+		path, err = inside, nil
+	}
+	size := len(path)
+	for _, id := range opts.Samples {
+		size += len(id)
+	}
+	if err == nil && size <= most && utf8.ValidString(path) {
+		about.File, about.Samples, about.Limit, about.Epochs = path, opts.Samples, opts.Limit, opts.Epochs
+	}
+}
+
+// RepeatAttempts returns a function for Options.Repeat: it repeats attempts that ended in an infrastructure error, those that
+// failed (with a score below 1, or another error), or both.
+func RepeatAttempts(infra, failed bool) func(*task.SampleResult) bool {
+	return func(r *task.SampleResult) bool {
+		if r.Error != nil && r.Error.Class == task.Infra {
+			return infra
+		}
+		return failed && (r.Error != nil || !r.Score.Passed())
+	}
 }
 
 // attempt runs the attempts of a run and records their results.
@@ -222,7 +257,8 @@ func readTask(file string, opts Options) (*taskfile.File, error) {
 }
 
 // hiddenRuns returns the folders of runs that must not be in any image: those in the task's folder, this run's, and
-// all of dir, which holds new runs. If the task's folder is inside dir, only the runs in dir are returned.
+// all of dir, which holds new runs. If the task's folder is inside dir, only the runs in dir are returned, without a run that
+// has the task's folder in it.
 func hiddenRuns(f *taskfile.File, dir, run string) ([]string, error) {
 	if f.Provider() == spec.TypeLocal { // it builds no images
 		return nil, nil
@@ -230,7 +266,7 @@ func hiddenRuns(f *taskfile.File, dir, run string) ([]string, error) {
 	folder := filepath.Dir(f.File)
 	if hostpath.Contains(dir, folder) {
 		hidden, err := runs.Below(dir)
-		return append(hidden, run), err
+		return slices.DeleteFunc(append(hidden, run), func(path string) bool { return hostpath.Contains(path, folder) }), err
 	}
 	hidden, err := runs.Below(folder)
 	return append(hidden, dir, run), err
@@ -276,7 +312,7 @@ func openRun(dir string, opts Options, about runs.About, resolved []byte) (*runs
 	default:
 		repeat := opts.Repeat
 		if repeat == nil {
-			repeat = func(r *task.SampleResult) bool { return r.Error != nil && r.Error.Class == task.Infra }
+			repeat = RepeatAttempts(true, false)
 		}
 		_, err = r.Drop(repeat)
 	}

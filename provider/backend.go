@@ -196,10 +196,18 @@ type Connector interface {
 	Connection(ctx context.Context, user string) (fumehood.Connection, error)
 }
 
-// Forwarder is an optional interface of a ServiceBackend whose ports can be forwarded to this machine.
+// Forwarder is an optional interface of a ServiceBackend whose ports can be reached from this machine.
 type Forwarder interface {
 	// Forward is Service.Forward for a validated port.
 	Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error)
+	// Dial is Service.Dial for a validated port.
+	Dial(ctx context.Context, port int) (fumehood.Conn, error)
+}
+
+// AllKiller is an optional interface of a ServiceBackend that can kill everything that its commands run and have left.
+type AllKiller interface {
+	// KillAll is Service.KillAll. Exit.Killed is set for the commands that it ends.
+	KillAll(ctx context.Context) error
 }
 
 // Stopper is an optional interface of a Backend. It kills everything that runs in a kept sandbox and keeps the

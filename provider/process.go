@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -27,6 +28,8 @@ type process struct {
 	look  func()               // starts supervising a command of another process; nil for this process's own
 	out   [3]*ring.Tail        // by fumehood.Stream
 	to    [3]io.Writer         // also by Stream: Cmd.Stdout and Cmd.Stderr, nil after a failure
+
+	closedStdin atomic.Bool // by CloseStdin
 
 	timeout time.Duration // of the command; 0 for none
 	cpu     time.Duration // its Rlimits.CPU; 0 for none
@@ -342,6 +345,9 @@ func (p *process) Write(b []byte) (int, error) {
 	if p.info.Ended { // ended before it was joined
 		return 0, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: errors.New("the command has ended")}
 	}
+	if p.closedStdin.Load() {
+		return 0, &fumehood.Error{Op: op, Service: p.svc.info.Name, Class: fumehood.ErrConfig, Err: errors.New("standard input has been closed")}
+	}
 	p.ensureRecorded() // the end of a joined command must end a write that nothing reads
 	n, err := p.be.Write(b)
 	if err != nil {
@@ -357,6 +363,7 @@ func (p *process) CloseStdin() error {
 	if p.info.Ended {
 		return nil
 	}
+	p.closedStdin.Store(true)
 	if err := p.be.CloseStdin(); err != nil {
 		return &fumehood.Error{Op: "close stdin", Service: p.svc.info.Name, Class: fumehood.ErrUnavailable, Err: err}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 
 	"github.com/fumehood/fumehood"
@@ -88,6 +89,19 @@ func (s *service) Stream(ctx context.Context, cmd fumehood.Cmd) iter.Seq2[fumeho
 	}
 }
 
+func (s *service) KillAll(ctx context.Context) error {
+	const op = "kill all processes"
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return err
+	}
+	be, ok := s.be.(AllKiller)
+	if !ok {
+		return &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot find all processes of a sandbox"), Hint: "kill the commands, or close the sandbox"}
+	}
+	err := s.sb.phase("kill all", func() error { return be.KillAll(ctx) })
+	return classify(ctx, err, op, s.info.Name, "")
+}
+
 func (s *service) Connection(ctx context.Context) (fumehood.Connection, error) {
 	const op = "connect"
 	if err := s.sb.check(op, s.info.Name); err != nil {
@@ -109,12 +123,51 @@ func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, 
 	if err := p.Validate(); err != nil {
 		return fumehood.Port{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrConfig, Err: err}
 	}
-	f, ok := s.be.(Forwarder)
-	if !ok {
-		return fumehood.Port{}, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot forward ports")}
+	f, err := s.forwarder(op)
+	if err != nil {
+		return fumehood.Port{}, err
 	}
 	got, err := f.Forward(ctx, p)
 	return got, classify(ctx, err, op, s.info.Name, "")
+}
+
+func (s *service) Dial(ctx context.Context, port int) (fumehood.Conn, error) {
+	op := fmt.Sprintf("connect to port %d", port)
+	if err := s.sb.check(op, s.info.Name); err != nil {
+		return nil, err
+	}
+	if port < 1 || port > math.MaxUint16 {
+		return nil, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrConfig, Err: errors.New("ports are 1 to 65535")}
+	}
+	f, err := s.forwarder(op)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := f.Dial(ctx, port)
+	if err != nil {
+		return nil, classify(ctx, err, op, s.info.Name, "")
+	}
+	return conn, nil
+}
+
+// forwarder returns the backend, if its ports can be reached.
+func (s *service) forwarder(op string) (Forwarder, error) {
+	if f, ok := s.be.(Forwarder); ok {
+		return f, nil
+	}
+	return nil, &fumehood.Error{Op: op, Service: s.info.Name, Class: fumehood.ErrUnsupported, Err: errors.New("this provider cannot forward ports")}
+}
+
+// CheckDial returns the ErrUnsupported of Service.Dial if the service's provider can connect to no port, and connects to
+// none. It returns nil for services that are not made by New.
+func CheckDial(svc fumehood.Service) error {
+	if s, ok := svc.(interface {
+		forwarder(op string) (Forwarder, error)
+	}); ok {
+		_, err := s.forwarder("connect to ports")
+		return err
+	}
+	return nil
 }
 
 // abs resolves a path against the service's directory. It does not clean it: "a/.." may differ from "." if a is a

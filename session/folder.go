@@ -207,8 +207,7 @@ func writeFolder(ctx context.Context, w io.Writer, svc fumehood.Service, from st
 	return tw.Close()
 }
 
-// downloadFolder is writeFolder for a folder that programs may change meanwhile. It reads nothing outside the folder, and fails if there is
-// something that a snapshot cannot hold.
+// downloadFolder is writeFolder for a folder that programs may change meanwhile. It reads nothing outside the folder.
 func downloadFolder(ctx context.Context, w io.Writer, svc fumehood.Service, from string) error {
 	r, err := svc.Download(ctx, from)
 	if err != nil {

@@ -306,13 +306,7 @@ func (r *Runtime) download(ctx context.Context, dir string) error {
 	}
 	if rootpath.Fixed(ctx, r.sb, path.Dir(from)) {
 		pack := func(w io.Writer) error { return downloadFolder(ctx, w, r.sb, from) }
-		err := archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return r.s.unpack(ctx, stream, dir) }))
-		if !errors.Is(err, fumehood.ErrNotRegular) { // of a file that a snapshot cannot hold
-			return err
-		}
-		if err := owner.RemoveFolder(dir); err != nil {
-			return err
-		}
+		return archive.Pipe(pack, archive.Whole(func(stream io.Reader) error { return r.s.unpack(ctx, stream, dir) }))
 	}
 	return r.s.download(ctx, r.svc, from, dir)
 }

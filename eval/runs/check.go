@@ -33,20 +33,23 @@ const (
 // checkFiles rejects a folder in which a file of a run is replaced by something else: a link would be followed, and
 // a pipe would block.
 func (f *Folder) checkFiles() error {
-	for _, name := range []string{aboutFile, taskFile, resultsFile, summaryFile, lockFile, ownerFile, journalsName} {
+	for _, name := range []string{aboutFile, taskFile, resultsFile, summaryFile, lockFile, ownerFile, journalsName, sourceName} {
 		info, err := os.Lstat(f.path(name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return pathError("read run", f.dir, err)
-		case name == journalsName && !info.IsDir():
+		case isFolder(name) && !info.IsDir():
 			return wrong("read run", f.path(name), errors.New("it is not a folder"))
-		case name != journalsName && !info.Mode().IsRegular():
+		case !isFolder(name) && !info.Mode().IsRegular():
 			return wrong("read run", f.path(name), errors.New("it is not a regular file"))
 		}
 	}
 	return nil
 }
+
+// isFolder reports whether what has this name in a run's folder is a folder.
+func isFolder(name string) bool { return name == journalsName || name == sourceName }
 
 // readLine reads a line including its newline, up to maxLine bytes.
 func readLine(in *bufio.Reader) (raw []byte, err error) {
@@ -108,7 +111,7 @@ func checkRecorded(r *task.SampleResult) error {
 }
 
 // checkJSON rejects a JSON value that is too large or too deep, and one in which an object has a key twice: readers
-// would disagree about its value. Keys differ also if only their case differs, except in a score's parts.
+// would disagree about its value. Keys differ also if only their case differs, except in a score's parts and in metadata.
 func checkJSON(data []byte) error {
 	c := jsonChecker{in: json.NewDecoder(bytes.NewReader(data)), left: maxValues}
 	return c.value(false, maxLevels)
@@ -143,7 +146,7 @@ func (c *jsonChecker) value(names bool, levels int) error {
 				return err
 			}
 		}
-		if err := c.value(!names && key == "parts", levels-1); err != nil {
+		if err := c.value(!names && (key == "parts" || key == "metadata"), levels-1); err != nil {
 			return err
 		}
 	}

@@ -120,7 +120,7 @@ func verdict(r *task.SampleResult) string {
 }
 
 func (f *Folder) json(w io.Writer, within int64) error {
-	s, err := f.summary(within)
+	s, err := f.summary(within, SummaryOptions{})
 	if err != nil {
 		return err
 	}
@@ -165,12 +165,12 @@ type trouble struct {
 }
 
 func (f *Folder) junit(w io.Writer, within int64) error {
-	s, err := f.summary(within)
+	s, err := f.summary(within, SummaryOptions{})
 	if err != nil {
 		return err
 	}
 	failures, seconds := s.Failed, 0.0
-	for _, p := range s.Phases {
+	for _, p := range inOrder(s.Phases) {
 		seconds += p.Total
 	}
 	attr := func(name, value string) xml.Attr { return xml.Attr{Name: xml.Name{Local: name}, Value: value} }
@@ -234,7 +234,7 @@ func propertiesOf(s *Summary) (p properties) {
 // testcaseOf returns the test case of an attempt. If it has not passed, the output of its last step is included.
 func testcaseOf(suite string, r *task.SampleResult) testcase {
 	seconds := 0.0
-	for _, p := range r.Phases {
+	for _, p := range inOrder(r.Phases) {
 		seconds += p
 	}
 	c := testcase{Class: suite, Name: fmt.Sprintf("%s [%d]", r.Sample, r.Epoch), Time: decimal(seconds)}

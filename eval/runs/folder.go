@@ -42,6 +42,7 @@ const (
 	lockFile     = "lock"  // held by the process that writes the run
 	ownerFile    = "owner" // identifies that process
 	journalsName = "journals"
+	sourceName   = "source" // the task's files, of a task that was given as data
 )
 
 // About describes a run.
@@ -49,7 +50,17 @@ type About struct {
 	Task     string    `json:"task"`     // name of the task
 	Attempts int       `json:"attempts"` // planned attempts in all epochs
 	Created  time.Time `json:"created"`  // zero means now
+
+	// File is the task file, absolute or relative to the run's folder; empty if it is not known. Samples, Limit and Epochs are
+	// those of eval.Options. With them a run can be resumed by its folder alone.
+	File    string   `json:"file,omitempty"`
+	Samples []string `json:"samples,omitempty"`
+	Limit   int      `json:"limit,omitempty"`
+	Epochs  int      `json:"epochs,omitempty"`
 }
+
+// SourceOf returns the folder in a run's folder that may hold the task's files.
+func SourceOf(dir string) string { return filepath.Join(dir, sourceName) }
 
 // Folder gives read access to a run's folder, also while the run is in progress. It keeps no file open.
 type Folder struct {

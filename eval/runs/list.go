@@ -57,27 +57,53 @@ func List(dir string) ([]Entry, error) {
 		if _, err := os.Stat(filepath.Join(path, aboutFile)); err != nil {
 			continue
 		}
-		f, err := Read(path)
+		e, err := ReadEntry(path)
 		if err != nil {
 			bad = append(bad, err)
 			continue
 		}
-		s, finished := f.finalSummary()
-		if s == nil {
-			now, err := f.Summary()
-			if err != nil {
-				bad = append(bad, err)
-				continue
-			}
-			s = &now
-		}
-		all = append(all, Entry{
-			Folder: f, Recorded: s.Recorded - s.Errors[task.Canceled], PassRate: s.PassRate, Duration: time.Duration(s.Duration * float64(time.Second)),
-			Finished: finished, Live: f.live(),
-		})
+		all = append(all, e)
 	}
 	slices.SortStableFunc(all, func(a, b Entry) int { return b.about.Created.Compare(a.about.Created) })
 	return all, errors.Join(bad...)
+}
+
+// ReadEntry returns the entry of one run in a list.
+func ReadEntry(dir string) (Entry, error) {
+	f, err := Read(dir)
+	if err != nil {
+		return Entry{}, err
+	}
+	s, finished := f.finalSummary()
+	if s == nil {
+		now, err := f.Summary()
+		if err != nil {
+			return Entry{}, err
+		}
+		s = &now
+	}
+	return Entry{
+		Folder: f, Recorded: s.Recorded - s.Errors[task.Canceled], PassRate: s.PassRate, Duration: time.Duration(s.Duration * float64(time.Second)),
+		Finished: finished, Live: f.live(),
+	}, nil
+}
+
+// The states of runs.
+const (
+	Running     = "running"     // a process is writing it
+	Finished    = "finished"    // all attempts are recorded
+	Interrupted = "interrupted" // it can be resumed
+)
+
+// State returns the state of the run.
+func (e Entry) State() string {
+	switch {
+	case e.Live:
+		return Running
+	case e.Finished && e.Recorded >= e.about.Attempts:
+		return Finished
+	}
+	return Interrupted
 }
 
 // maxOwner is the maximum size of the file that identifies a process, in bytes.

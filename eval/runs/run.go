@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +39,8 @@ type file interface {
 	Truncate(size int64) error
 }
 
-// Create creates the folder of a new run. The folder may exist if it is empty. resolved is the task with everything
+// Create creates the folder of a new run. The folder may exist if it is empty, or has only the folder
+// SourceOf. resolved is the task with everything
 // that it refers to; Task returns it.
 func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	const op = "create run"
@@ -53,7 +55,7 @@ func Create(dir string, about About, resolved []byte) (_ *Run, err error) {
 	if err != nil {
 		return nil, pathError(op, dir, err)
 	}
-	if len(entries) > 0 {
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != sourceName }) {
 		return nil, &fumehood.Error{
 			Op: op, Path: dir, Class: fumehood.ErrConfig, Err: errors.New("the folder is not empty"),
 			Hint: "use another folder, or resume the existing run",

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -103,7 +104,7 @@ func TestRun_roundTrip(t *testing.T) {
 		}
 		break
 	}
-	if text, err := again.Task(); err != nil || string(text) != "name: sums\n" || again.About() != r.About() {
+	if text, err := again.Task(); err != nil || string(text) != "name: sums\n" || !reflect.DeepEqual(again.About(), r.About()) {
 		t.Errorf("%q, %v, %+v", text, err, again.About())
 	}
 }

@@ -1,11 +1,15 @@
 package runs
 
 import (
+	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/eval/task"
 	"github.com/fumehood/fumehood/internal/score"
 )
@@ -40,6 +44,10 @@ type Summary struct {
 
 	// Phases are the times spent, by the names in SampleResult.Phases.
 	Phases map[string]Phase `json:"phases"`
+
+	// PassAt and Groups are set by Summarize alone, as its options ask.
+	PassAt []PassAt `json:"pass_at,omitempty"`
+	Groups []Group  `json:"groups,omitempty"`
 }
 
 // Rate is a proportion of attempts.
@@ -73,27 +81,42 @@ func rate(some, all int) Rate {
 }
 
 // Summary summarizes the results recorded so far.
-func (f *Folder) Summary() (Summary, error) { return f.summary(f.size()) }
+func (f *Folder) Summary() (Summary, error) { return f.summary(f.size(), SummaryOptions{}) }
 
-func (f *Folder) summary(within int64) (Summary, error) {
+func (f *Folder) summary(within int64, o SummaryOptions) (Summary, error) {
+	if err := o.checkValues(f.dir); err != nil {
+		return Summary{}, err
+	}
 	name := f.dir
 	if abs, err := filepath.Abs(f.dir); err == nil {
 		name = abs
 	}
-	t := tally{
-		Summary: Summary{
-			Run: filepath.Base(name), Task: f.about.Task, Created: f.about.Created, Attempts: f.about.Attempts,
-			Errors: map[string]int{}, Outcomes: map[string]int{}, Phases: map[string]Phase{},
-		},
-		parts: map[string]*score.Mean{}, times: map[string][]float64{},
-	}
+	t := newTally(o)
+	t.Run, t.Task, t.Created, t.Attempts = filepath.Base(name), f.about.Task, f.about.Created, f.about.Attempts
+	groups := map[string]*tally{}
 	for l, err := range f.lines(within) {
 		if err != nil {
 			return Summary{}, err
 		}
 		t.add(&l.result)
+		if o.By == "" {
+			continue
+		}
+		value := o.groupOf(&l.result)
+		if groups[value] == nil {
+			if len(groups) == maxGroups {
+				return Summary{}, &fumehood.Error{Op: "group results", Path: f.dir, Class: fumehood.ErrLimit, Err: fmt.Errorf("more than %d groups by %s", maxGroups, o.By)}
+			}
+			groups[value] = newTally(o)
+		}
+		groups[value].add(&l.result)
 	}
-	return t.summarize(), nil
+	s := t.summarize()
+	for _, value := range slices.Sorted(maps.Keys(groups)) {
+		g := groups[value].summarize()
+		s.Groups = append(s.Groups, Group{value, g.Recorded, g.Passed, g.Failed, g.Errors, g.PassRate, g.PassRateAll, g.Mean, g.PassAt})
+	}
+	return s, nil
 }
 
 // maxDuration bounds the duration of a run in seconds: its files may be from another person.
@@ -105,6 +128,27 @@ type tally struct {
 	scores score.Mean
 	parts  map[string]*score.Mean
 	times  map[string][]float64
+
+	at      []int                // the numbers of attempts of PassAt
+	samples map[string]*attempts // by sample, if there are such numbers
+}
+
+func newTally(o SummaryOptions) *tally {
+	return &tally{
+		Summary: Summary{Errors: map[string]int{}, Outcomes: map[string]int{}, Phases: map[string]Phase{}},
+		parts:   map[string]*score.Mean{}, times: map[string][]float64{}, at: o.PassAt, samples: map[string]*attempts{},
+	}
+}
+
+// inOrder yields the values of phases by name, so that the same run always has the same sums of floating point.
+func inOrder[T any](phases map[string]T) iter.Seq2[string, T] {
+	return func(yield func(string, T) bool) {
+		for _, phase := range slices.Sorted(maps.Keys(phases)) {
+			if !yield(phase, phases[phase]) {
+				return
+			}
+		}
+	}
 }
 
 func (t *tally) add(r *task.SampleResult) {
@@ -113,7 +157,7 @@ func (t *tally) add(r *task.SampleResult) {
 		t.Retried++
 	}
 	ended := r.Started.Sub(t.Created).Seconds()
-	for phase, seconds := range r.Phases {
+	for phase, seconds := range inOrder(r.Phases) {
 		t.times[phase] = append(t.times[phase], seconds)
 		ended += seconds
 	}
@@ -127,11 +171,13 @@ func (t *tally) add(r *task.SampleResult) {
 	} else {
 		t.Failed++
 	}
-	outcome := "none"
-	if n := len(r.Steps); n > 0 {
-		outcome = string(r.Steps[n-1].Outcome)
+	t.Outcomes[outcomeOf(r)]++
+	if len(t.at) > 0 {
+		if t.samples[r.Sample] == nil {
+			t.samples[r.Sample] = &attempts{}
+		}
+		t.samples[r.Sample].add(r.Score.Passed())
 	}
-	t.Outcomes[outcome]++
 	t.scores.Add(r.Score.Value)
 	for name, value := range r.Score.Parts {
 		if t.parts[name] == nil {
@@ -150,6 +196,9 @@ func (t *tally) summarize() Summary {
 		r := rate(t.Passed, all)
 		t.PassRateAll = &r
 	}
+	for _, k := range t.at {
+		t.PassAt = append(t.PassAt, passAt(k, t.samples))
+	}
 	if len(t.parts) > 0 {
 		t.Parts = map[string]float64{}
 	}
@@ -157,7 +206,7 @@ func (t *tally) summarize() Summary {
 		t.Parts[name] = p.Value()
 	}
 	all := 0.0
-	for phase, times := range t.times {
+	for phase, times := range inOrder(t.times) {
 		slices.Sort(times)
 		p := Phase{Median: times[len(times)/2], Max: times[len(times)-1]}
 		for _, seconds := range times {

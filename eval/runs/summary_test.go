@@ -286,3 +286,24 @@ func TestNewName(t *testing.T) {
 		t.Errorf("got %s and %s", a, b)
 	}
 }
+
+// TestSummary_sums checks that sums of floating point do not depend on the order in which Go goes through a map.
+func TestSummary_sums(t *testing.T) {
+	r := &task.SampleResult{
+		Sample: "a", Score: &task.Score{Value: 1},
+		Phases: map[string]float64{"acquire": 0.1, "setup": 0.2, "solve": 0.3, "score": 1e-17},
+	}
+	texts := map[string]bool{}
+	for range 100 {
+		sums := newTally(SummaryOptions{})
+		sums.add(r)
+		text, err := json.Marshal(sums.summarize())
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[string(text)] = true
+	}
+	if len(texts) != 1 {
+		t.Errorf("got %d summaries of one result", len(texts))
+	}
+}

@@ -90,6 +90,9 @@ type SampleResult struct {
 	Steps  []StepResult `json:"steps,omitempty"`  // of the last try
 	Grader *StepResult  `json:"grader,omitempty"` // the command that scored the last try; nil if there was none
 
+	// Metadata is that of the sample, see Sample.Metadata; nil if it has none.
+	Metadata map[string]string `json:"metadata,omitempty"`
+
 	Started time.Time `json:"started"`
 	// Phases are the seconds spent in each phase, summed over all tries: "acquire" (until a sandbox is available),
 	// "setup", "solve", "score", "remove".

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ const retryDelay = 250 * time.Millisecond
 // attempt runs an attempt, and retries it after a failure of class Infra. A service that becomes unhealthy in two tries
 // in a row is the task's fault.
 func (r *run) attempt(ctx context.Context, j job) SampleResult {
-	res := SampleResult{Sample: j.sample.ID, Epoch: j.epoch, Started: time.Now().UTC().Round(0), Phases: map[string]float64{}}
+	res := SampleResult{Sample: j.sample.ID, Epoch: j.epoch, Metadata: maps.Clone(j.sample.Metadata), Started: time.Now().UTC().Round(0), Phases: map[string]float64{}}
 	for delay := retryDelay; ; delay *= 2 {
 		last := res.Error
 		res.Score, res.Error, res.Steps, res.Grader = nil, nil, nil, nil

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -99,6 +100,29 @@ func TestTransfer_CopyOut(t *testing.T) {
 		} else if says == "" || !errors.Is(err, fumehood.ErrLimit) || !strings.HasSuffix(err.Error(), says) {
 			t.Errorf("%+v: %v", limits, err)
 		}
+	}
+}
+
+// A pipe does not keep a folder from being copied.
+func TestTransfer_CopyOut_pipe(t *testing.T) {
+	t.Parallel()
+	host := filepath.Join(t.TempDir(), "out")
+	a := here(t)
+	var log strings.Builder
+	a.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	_, err := a.Run(t.Context(), app.RunOptions{
+		Sandbox: app.Described{Provider: "local"}, Cmd: fumehood.Cmd{Args: []string{"sh", "-c", "mkdir made; mkfifo made/b; printf text >made/c"}},
+		Out: []app.Transfer{{Host: host, Sandbox: "made"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, filepath.Join(host, "c"), "text")
+	if _, err := os.Lstat(filepath.Join(host, "b")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pipe: %v", err)
+	}
+	if !strings.Contains(log.String(), "not everything can be copied") || !strings.Contains(log.String(), "count=1") {
+		t.Errorf("logged: %s", log.String())
 	}
 }
 

@@ -166,7 +166,7 @@ func absolute(svc fumehood.Service, name string) string {
 // apart are the folders of / whose files are the kernel's, devices or Fumehood's own. They are not copied with /.
 var apart = []string{"/dev", "/proc", "/sys", setup.GuestDir}
 
-// CopyOut copies from a service to this machine. It logs what it leaves out of /.
+// CopyOut copies from a service to this machine. It logs what it leaves out: pipes, sockets and devices, and folders of /.
 func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service, log *slog.Logger) error {
 	op := fmt.Sprintf("copy %s to %s", t.Sandbox, t.Host)
 	host, err := filepath.Abs(t.Host)
@@ -178,7 +178,7 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service, log *slog.L
 	}
 	unpack := func(r io.Reader) error {
 		limits := t.Limits.WithDefaults()
-		opts := archive.Options{Bytes: limits.Bytes, Entries: limits.Entries, LinksAsText: t.LinksAsText}
+		opts := archive.Options{Bytes: limits.Bytes, Entries: limits.Entries, LinksAsText: t.LinksAsText, Skipped: warnSkipped(log)}
 		return archive.Unpack(r, filepath.Dir(host), filepath.Base(host), opts)
 	}
 	failed := func(err error) error {
@@ -189,7 +189,7 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service, log *slog.L
 	}
 	if path.Clean(t.absolute(svc)) == "/" {
 		log.Warn("the kernel's and Fumehood's folders are not copied", "folders", strings.Join(apart, " "))
-		return failed(archive.Pipe(func(w io.Writer) error { return packRoot(ctx, svc, w) }, unpack))
+		return failed(archive.Pipe(func(w io.Writer) error { return packRoot(ctx, svc, w, warnSkipped(log)) }, unpack))
 	}
 	r, err := svc.Download(ctx, t.Sandbox)
 	if err != nil {
@@ -199,8 +199,20 @@ func (t Transfer) CopyOut(ctx context.Context, svc fumehood.Service, log *slog.L
 	return failed(unpack(r))
 }
 
+// warnSkipped returns a function that logs files that are not copied. Their names are the sandbox's.
+func warnSkipped(log *slog.Logger) func([]archive.SkippedFile, int) {
+	return func(files []archive.SkippedFile, count int) {
+		const most = 10
+		names := make([]string, 0, most)
+		for _, f := range files[:min(len(files), most)] {
+			names = append(names, fmt.Sprintf("%q (%s)", f.Path, f.Kind))
+		}
+		log.Warn("not everything can be copied", "count", count, "first", strings.Join(names, " "))
+	}
+}
+
 // packRoot writes an archive of a service's root file system without the folders apart. All names begin with root/.
-func packRoot(ctx context.Context, svc fumehood.Service, w io.Writer) error {
+func packRoot(ctx context.Context, svc fumehood.Service, w io.Writer, skipped func([]archive.SkippedFile, int)) error {
 	all, err := svc.List(ctx, "/")
 	if err != nil {
 		return err
@@ -208,7 +220,11 @@ func packRoot(ctx context.Context, svc fumehood.Service, w io.Writer) error {
 	tw := tar.NewWriter(w)
 	err = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "root/", Mode: 0o755})
 	for _, e := range all {
-		if name := "/" + e.Name; err == nil && !slices.Contains(apart, name) {
+		switch name := "/" + e.Name; {
+		case err != nil || slices.Contains(apart, name):
+		case archive.Special(e.Mode):
+			skipped([]archive.SkippedFile{{Path: name, Kind: archive.Kind(e.Mode)}}, 1)
+		default:
 			err = packBelow(ctx, svc, tw, name)
 		}
 	}

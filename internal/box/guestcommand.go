@@ -57,8 +57,8 @@ func (m *Guests) counters(ctx context.Context) *wire.Swept {
 	return &swept
 }
 
-// processLimitError returns the error of a process that did not start because the sandbox's limit on processes was reached since before.
-// It returns nil if that was not the reason.
+// processLimitError returns the error of a process that did not start because the sandbox's limit on processes was reached
+// since before. It returns nil if that was not the reason.
 func (m *Guests) processLimitError(ctx context.Context, before *wire.Swept) error {
 	now := m.counters(ctx)
 	if before == nil || now == nil || now.PIDsLimits <= before.PIDsLimits {
@@ -81,8 +81,13 @@ func (m *Guests) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pro
 	if cmd.Detach && m.cfg.Key != nil {
 		return m.detach(ctx, cmd, out)
 	}
+	return m.run(ctx, cmd, func(u *guest) (*host.Process, error) { return u.Exec(ctx, cmd, live, out) })
+}
+
+// run starts cmd by start, through the guest of its user, and counts it.
+func (m *Guests) run(ctx context.Context, cmd fumehood.Cmd, start func(*guest) (*host.Process, error)) (provider.ProcessBackend, error) {
 	alone, depart := m.attend()
-	p, err := m.exec(ctx, cmd, func(u *guest) (*host.Process, error) { return u.Exec(ctx, cmd, live, out) })
+	p, err := m.exec(ctx, cmd, start)
 	if err != nil {
 		depart()
 		return nil, err

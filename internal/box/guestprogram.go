@@ -9,9 +9,12 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// Launch starts the service's own program as a detached command of its resident guest. It continues the output of the
-// program before it, which must have ended.
+// Launch starts the service's own program: in a kept sandbox as a detached command of its resident guest, which continues the
+// output of the program before it. That must have ended.
 func (m *Guests) Launch(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (provider.ProcessBackend, error) {
+	if m.cfg.Key == nil {
+		return m.run(ctx, cmd, func(u *guest) (*host.Process, error) { return u.Launch(ctx, cmd, out) })
+	}
 	m.cfg.Ran.Store(true)
 	return m.callKeeper(ctx, func(g *host.Guest) (*host.Detached, error) { return g.Detach(ctx, cmd, wire.ProgramID, out) })
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -29,11 +30,15 @@ type Ports struct {
 	cancel    context.CancelFunc
 	listeners []io.Closer
 	ports     []fumehood.Port
+	dialed    int // open connections of Dial
 }
 
 const (
 	// mostForwarded is the maximum number of connections, or of UDP clients, that one port may have at once.
 	mostForwarded = 256
+	// mostDialed is the maximum number of connections of Dial that a service may have at once. A guest ends with its
+	// commands when a host has some thousand streams.
+	mostDialed = 1024
 	// dialTimeout bounds the wait for a guest to connect.
 	dialTimeout = 30 * time.Second
 )
@@ -48,9 +53,7 @@ func NewPorts(guest func(context.Context) (*host.Guest, error), log *slog.Logger
 // addresses that accepts, and last at 127.0.0.1. Listen returns the port with the address on which it listens. An
 // address in use is an ErrConfig. After Close the error is an ErrUnavailable.
 func (f *Ports) Listen(ctx context.Context, p fumehood.Port, addresses ...netip.Addr) (fumehood.Port, error) {
-	// Docker forwards published ports to the container's addresses. Fumehood also reaches programs that listen only on
-	// the container's loopback address.
-	addresses = append(slices.Clone(addresses), netip.MustParseAddr("127.0.0.1"))
+	addresses = withLoopback(addresses)
 	at := net.JoinHostPort(cmp.Or(p.Address, "127.0.0.1"), strconv.Itoa(p.Host))
 	listen := f.tcp
 	if p.Protocol == fumehood.ProtocolUDP {
@@ -71,6 +74,66 @@ func (f *Ports) Listen(ctx context.Context, p fumehood.Port, addresses ...netip.
 	got := fumehood.Port{Host: int(host.Port()), Container: p.Container, Protocol: cmp.Or(p.Protocol, fumehood.ProtocolTCP), Address: host.Addr().String()}
 	f.listeners, f.ports = append(f.listeners, l), append(f.ports, got)
 	return got, nil
+}
+
+// withLoopback adds 127.0.0.1 to a container's addresses. Docker forwards published ports to the addresses. Fumehood also
+// reaches programs that listen only on the container's loopback address.
+func withLoopback(addresses []netip.Addr) []netip.Addr {
+	return append(slices.Clone(addresses), netip.MustParseAddr("127.0.0.1"))
+}
+
+// Dial connects to a port as Listen does for a connection. The connection ends with the guest. An error is an ErrUnavailable
+// if no program listens on the port, and an ErrLimit if mostDialed connections are open.
+func (f *Ports) Dial(ctx context.Context, port uint16, addresses ...netip.Addr) (fumehood.Conn, error) {
+	if err := f.enter(); err != nil {
+		return nil, err
+	}
+	conn, err := f.dial(ctx, withLoopback(addresses), port)
+	if err != nil {
+		f.leave()
+		return nil, err
+	}
+	return &dialed{Conn: conn, leave: sync.OnceFunc(f.leave)}, nil
+}
+
+// enter counts a connection of Dial.
+func (f *Ports) enter() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dialed >= mostDialed {
+		return &fumehood.Error{Class: fumehood.ErrLimit, Err: fmt.Errorf("%d connections to the service's ports are open", mostDialed), Hint: "close some"}
+	}
+	f.dialed++
+	return nil
+}
+
+func (f *Ports) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dialed--
+}
+
+// dialed is a connection of Dial.
+type dialed struct {
+	*host.Conn
+	leave func()
+}
+
+// Close ends the connection.
+func (d *dialed) Close() error {
+	d.leave()
+	return d.Conn.Close()
+}
+
+// dial makes a guest connect to a port at the first of the addresses that accepts.
+func (f *Ports) dial(ctx context.Context, addresses []netip.Addr, port uint16) (*host.Conn, error) {
+	guest, err := f.guest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return guest.Dial(ctx, addresses, port)
 }
 
 // All returns the ports that are forwarded now, in the order of the calls of Listen.
@@ -152,13 +215,7 @@ func (f *Ports) accept(ctx context.Context, l net.Listener, addresses []netip.Ad
 
 // pass connects to the port and copies bytes in both directions until both directions end.
 func (f *Ports) pass(ctx context.Context, conn net.Conn, addresses []netip.Addr, port uint16) error {
-	guest, err := f.guest(ctx)
-	if err != nil {
-		return err
-	}
-	within, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	inside, err := guest.Dial(within, addresses, port)
+	inside, err := f.dial(ctx, addresses, port)
 	if err != nil {
 		return err
 	}

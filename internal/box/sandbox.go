@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -241,6 +242,39 @@ func (s *Service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, 
 		return fumehood.Port{}, err
 	}
 	return s.Forwards.Listen(ctx, p, addresses...)
+}
+
+// Dial connects to a port of the service.
+func (s *Service) Dial(ctx context.Context, port int) (fumehood.Conn, error) {
+	addresses, err := s.addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := s.Forwards.Dial(ctx, uint16(port), addresses...) //nolint:gosec // it is validated
+	if err != nil {
+		return nil, s.Guests.Explain(ctx, err)
+	}
+	return conn, nil
+}
+
+// addresses are those that a unit had between two deaths.
+type addresses struct {
+	deaths int
+	all    []netip.Addr
+}
+
+// addresses returns the addresses of the first unit. It asks for them once, since an Engine takes milliseconds, and again
+// when the unit has died: if it was started again, it may have others.
+func (s *Service) addresses(ctx context.Context) ([]netip.Addr, error) {
+	deaths := s.Units[0].State().Deaths
+	if known := s.known.Load(); known != nil && known.deaths == deaths {
+		return known.all, nil
+	}
+	found, err := s.Units[0].Addresses(ctx)
+	if err == nil {
+		s.known.Store(&addresses{deaths, found})
+	}
+	return found, err
 }
 
 // Detached lists the service's detached commands.

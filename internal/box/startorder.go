@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -52,6 +53,8 @@ type Service struct {
 	Launch func(ctx context.Context) error
 
 	*start // nil if this process has not started it
+
+	known atomic.Pointer[addresses]
 }
 
 // start is the start of a service.

@@ -74,6 +74,7 @@ type commandLine struct {
 	seccomp   string // file of a seccomp profile
 	runtime   string // container runtime
 	userns    bool   // a user namespace for each sandbox
+	refused   string // why the Docker Engine refuses this user, where the native provider was taken instead
 	pulled    func(provider.Progress)
 
 	allowUnenforced bool // run where limits cannot be enforced

@@ -31,7 +31,8 @@ that looks like NAME:PATH needs ./ before it.
 What is copied in belongs to the user, and so do missing folders that are
 created for it. Existing folders keep their owner, but an empty working
 directory of root is given to the user. NAME:/ is copied without /dev, /proc
-and /sys. Holes of sparse files that are copied out stay holes.`,
+and /sys. Holes of sparse files that are copied out stay holes. Pipes, sockets
+and devices are not copied out, with a warning.`,
 		Example: `  fumehood cp ./src box:/src
   fumehood cp box:/src/out.txt .
   fumehood cp dump.sql shop:/tmp/ --service db`,

@@ -92,6 +92,12 @@ func withoutRaceDetector(t *testing.T, dir string) string {
 	if ok && !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		return "fumehood"
 	}
+	return buildProgram(t, dir)
+}
+
+// buildProgram builds the program in dir, as `make build` does, and returns its path.
+func buildProgram(t *testing.T, dir string) string {
+	t.Helper()
 	program := filepath.Join(dir, "fumehood")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "../../cmd/fumehood")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -54,10 +54,7 @@ func (o *resumeOptions) validate(flags *pflag.FlagSet, settings map[string]bool)
 
 // repeats reports whether the resumed run makes a recorded attempt again.
 func (o *resumeOptions) repeats(r *task.SampleResult) bool {
-	if r.Error != nil && r.Error.Class == task.Infra {
-		return o.errors
-	}
-	return o.failed && (r.Error != nil || !r.Score.Passed())
+	return eval.RepeatAttempts(o.errors, o.failed)(r)
 }
 
 // tellResume logs the command that continues a run with missing attempts.

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/fumehood/fumehood"
@@ -61,6 +62,9 @@ func (a *commandLine) openAuto(ctx context.Context) (fumehood.Provider, error) {
 	n, nerr := a.openProvider(ctx, "native")
 	if nerr != nil {
 		return nil, errors.Join(err, nerr)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		a.refused = reason(err)
 	}
 	a.providerLog().Info(reason(err) + "; sandboxes run with --provider native")
 	return n, nil

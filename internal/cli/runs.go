@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/eval"
 	"github.com/fumehood/fumehood/eval/runs"
 	"github.com/fumehood/fumehood/eval/task"
@@ -72,39 +73,12 @@ attempts do not count as recorded: "fumehood eval --resume" makes them again.`,
 	return cmd
 }
 
-// runJSON is an object of `fumehood runs list --json`.
-type runJSON struct {
-	Run      string    `json:"run"`
-	Task     string    `json:"task"`
-	Created  time.Time `json:"created"`
-	State    string    `json:"state"`
-	Attempts int       `json:"attempts"`
-	Recorded int       `json:"recorded"`  // without canceled attempts
-	PassRate *float64  `json:"pass_rate"` // of the attempts with a score; null if there are none
-	Duration float64   `json:"duration"`  // seconds from the run's creation to its last result
-}
-
-// stateOf returns the state of a run: running, finished or interrupted.
-func stateOf(e runs.Entry) string {
-	switch {
-	case e.Live:
-		return "running"
-	case e.Finished && e.Recorded >= e.About().Attempts:
-		return "finished"
-	}
-	return "interrupted"
-}
-
 func (a *commandLine) listRuns(dir string, asJSON bool) error {
 	entries, bad := runs.List(dir)
 	if asJSON {
-		all := make([]runJSON, len(entries))
+		all := make([]api.Run, len(entries))
 		for i, e := range entries {
-			about := e.About()
-			all[i] = runJSON{filepath.Base(e.Dir()), about.Task, about.Created, stateOf(e), about.Attempts, e.Recorded, nil, e.Duration.Seconds()}
-			if e.PassRate != nil {
-				all[i].PassRate = &e.PassRate.Value
-			}
+			all[i] = api.RunOf(e)
 		}
 		return errors.Join(a.printJSON(all), bad)
 	}
@@ -122,7 +96,7 @@ func (a *commandLine) listRuns(dir string, asJSON bool) error {
 			passed = percent(e.PassRate.Value) + " %"
 		}
 		about := e.About()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d of %d\t%s\t%s\n", printable(filepath.Base(e.Dir())), cut(printable(about.Task), 40), stateOf(e), e.Recorded, about.Attempts, passed, e.Duration.Round(time.Second))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d of %d\t%s\t%s\n", printable(filepath.Base(e.Dir())), cut(printable(about.Task), 40), e.State(), e.Recorded, about.Attempts, passed, e.Duration.Round(time.Second))
 	}
 	return errors.Join(w.Flush(), bad)
 }
@@ -212,6 +186,9 @@ func (a *commandLine) printSummary(dir string, s *runs.Summary) error {
 	}
 	if all := s.PassRateAll; all != nil && all.Of > scored {
 		line(fmt.Sprintf("pass rate with those without a score: %s %% of %s", percent(all.Value), count(all.Of, "attempt")))
+	}
+	for _, p := range s.PassAt {
+		line(fmt.Sprintf("pass@%d: %s, over %s", p.K, passAtOf(p), count(p.Samples, "sample")))
 	}
 	if scored > 0 {
 		line("last steps: " + counts(s.Outcomes))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -23,6 +24,7 @@ type showOptions struct {
 	sample string // show only this sample's attempts, in detail
 	all    bool   // also show attempts that have passed
 	json   bool
+	how    runs.SummaryOptions
 }
 
 func (a *commandLine) newRunsShowCommand() *cobra.Command {
@@ -33,15 +35,25 @@ func (a *commandLine) newRunsShowCommand() *cobra.Command {
 		Long: `Show prints the summary of a run, by default the newest, and a table of the
 attempts that have not passed: score, last step, outcome, seconds, and the
 reason for the score. With --sample it prints everything recorded about one
-sample, with the ends of the outputs.`,
+sample, with the ends of the outputs.
+
+--pass-at K adds pass@k: the probability that at least one of K attempts at a
+sample passes, estimated from its epochs that have a score and averaged over the
+samples that have K of them. --by prints the summary of each group of results
+instead of the table: by sample, epoch, outcome (of the last step) or
+metadata.KEY (of the sample).`,
 		Example: `  fumehood runs show
   fumehood runs show 20261122-010203-judge-abcde --all
   fumehood runs show --sample sum/wrong.py
+  fumehood runs show --by metadata.level --pass-at 1 --pass-at 5
   fumehood runs show --json | jq .pass_rate`,
 		Args: atMostOneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.all && opts.sample != "" {
 				return usageError("--all and --sample exclude each other")
+			}
+			if asked := opts.how.By != "" || len(opts.how.PassAt) > 0; asked && opts.sample != "" || opts.how.By != "" && opts.all {
+				return usageError("--by excludes --all and --sample, --pass-at excludes --sample")
 			}
 			f, err := findRun(opts.runs, args)
 			if err != nil {
@@ -54,6 +66,8 @@ sample, with the ends of the outputs.`,
 	flags.StringVar(&opts.sample, "sample", "", "print everything recorded about the sample with this `id`")
 	flags.BoolVar(&opts.all, "all", false, "also list the attempts that have passed")
 	flags.BoolVar(&opts.json, "json", false, "print the summary as a JSON object, or with --sample its results as a JSON array")
+	flags.StringVar(&opts.how.By, "by", "", "summarize groups of results by this `value`: sample, epoch, outcome or metadata.KEY")
+	flags.IntSliceVar(&opts.how.PassAt, "pass-at", nil, "print pass@k for this `number` of attempts (repeatable)")
 	a.addRunsFlag(flags, &opts.runs)
 	return cmd
 }
@@ -62,7 +76,7 @@ func (a *commandLine) showRun(f *runs.Folder, o showOptions) error {
 	if o.sample != "" {
 		return a.showSample(f, o)
 	}
-	s, err := f.Summary()
+	s, err := f.Summarize(o.how)
 	if err != nil {
 		return err
 	}
@@ -71,6 +85,9 @@ func (a *commandLine) showRun(f *runs.Folder, o showOptions) error {
 	}
 	if err := a.printSummary(f.Dir(), &s); err != nil {
 		return err
+	}
+	if o.how.By != "" {
+		return a.printGroups(&s)
 	}
 	var b strings.Builder
 	var why []string
@@ -108,6 +125,39 @@ func (a *commandLine) showRun(f *runs.Folder, o showOptions) error {
 		i++
 	}
 	return nil
+}
+
+// printGroups prints a table with the groups of a summary. Pass rates and pass@k are in percent.
+func (a *commandLine) printGroups(s *runs.Summary) error {
+	if len(s.Groups) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	head := "GROUP\tRECORDED\tPASSED\tFAILED\tRATE\tMEAN"
+	for _, p := range s.PassAt {
+		head += fmt.Sprintf("\tPASS@%d", p.K)
+	}
+	fmt.Fprintln(table, "\n"+head)
+	for _, g := range s.Groups {
+		rate, mean := "-", "-"
+		if g.PassRate != nil {
+			rate, mean = percent(g.PassRate.Value)+" %", scoreOf(*g.Mean)
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s", cmp.Or(cut(printable(g.Value), 40), "-"), g.Recorded, g.Passed, g.Failed, rate, mean)
+		for _, p := range g.PassAt {
+			fmt.Fprint(table, "\t"+passAtOf(p))
+		}
+		fmt.Fprintln(table)
+	}
+	return table.Flush()
+}
+
+// passAtOf formats pass@k in percent.
+func passAtOf(p runs.PassAt) string {
+	if p.Value == nil {
+		return "-"
+	}
+	return percent(*p.Value) + " %"
 }
 
 // row formats the columns of a result after its name.

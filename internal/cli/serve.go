@@ -74,6 +74,7 @@ this machine, kept sandboxes and unsafe settings need a flag.`,
 	flags.StringArrayVar(&o.permit.Images, "allow-image", nil, "`pattern` of images that clients may use, such as 'python:*' (default: all); may be repeated")
 	flags.IntVar(&o.limits.Sandboxes, "max-sandboxes", 0, "`number` of sandboxes at a time (default 1000)")
 	flags.IntVar(&o.limits.Commands, "max-commands", 0, "`number` of commands at a time (default 1000)")
+	flags.IntVar(&o.limits.Streams, "max-streams", 0, "`number` of streams to ports of sandboxes at a time (default 1000)")
 	flags.DurationVar(&o.limits.Idle, "idle", 0, "remove a sandbox that has had no call and no running command for this `time`, such as 1h (default: never)")
 	flags.StringVar(&o.memory, "max-memory", "", "highest memory limit of a sandbox, a `size` (default: any)")
 	flags.StringVar(&o.body, "max-body", "", "maximum `size` of a request's JSON (default 64MiB)")
@@ -94,7 +95,7 @@ func (o *serveOptions) check() error {
 		return usageError("--socket, --listen and --stdio exclude each other")
 	case o.listen == "" && (o.tokenFile != "" || len(o.hosts) > 0 || o.tls != server.TLS{}):
 		return usageError("--token-file, --host, --tls-cert and --tls-key are for --listen")
-	case o.limits.Sandboxes < 0 || o.limits.Commands < 0 || o.limits.Idle < 0:
+	case o.limits.Sandboxes < 0 || o.limits.Commands < 0 || o.limits.Streams < 0 || o.limits.Idle < 0:
 		return usageError("a limit is negative")
 	}
 	for flag, to := range map[string]struct {
@@ -141,7 +142,8 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 			a.pulled = report
 			return a.openProvider(ctx, a.provider)
 		},
-		Local: a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
+		Reason: func() string { return a.refused },
+		Local:  a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -47,6 +47,8 @@ type command struct {
 	first   bool // no other command had processes when it began
 	place   int  // how many commands had begun, with it
 
+	kills int64 // guest.kills when it began
+
 	userUS, systemUS int64 // CPU time of its processes that have ended, as the worker reported last
 
 	mu       sync.Mutex
@@ -103,6 +105,7 @@ func (c *command) begin() (failed *wire.Failed) {
 		}
 	}()
 	c.g.takeTurn()
+	c.kills = c.g.kills.Load()
 	c.young = time.AfterFunc(youngFor, c.g.endTurn) // the worker may be stopped before it reads the command
 	defer func() {
 		if failed != nil && c.young.Stop() {
@@ -154,6 +157,10 @@ func reply(s *wire.Stream, r wire.Reply) {
 // blame names the sandbox's own limit that was reached since the command began, if that may be why its start has failed.
 func (c *command) blame(failed *wire.Failed) {
 	if failed.What != wire.NoResources && failed.What != wire.Hindered {
+		return
+	}
+	if failed.What == wire.Hindered && c.killedWithAll() {
+		failed.What, failed.Text = wire.NoStart, "killed by the caller, with all processes of the service, before it started"
 		return
 	}
 	now := c.g.cgroup.read()
@@ -353,7 +360,7 @@ func (c *command) tell(end *ended, survivors int) {
 		CPUUS: c.cpu.excess(),
 	}
 	c.mu.Lock()
-	exit.Killed = c.ordered
+	exit.Killed = c.ordered || c.killedWithAll()
 	c.mu.Unlock()
 	if end != nil {
 		status := unix.WaitStatus(end.Status)

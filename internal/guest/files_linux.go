@@ -87,6 +87,9 @@ func fileError(err error) *wire.FileError {
 	if errors.As(err, &errno) {
 		f.Errno, f.Text = int(errno), files.Cause(err).Error()
 	}
+	if errors.Is(err, archive.ErrChanged) {
+		f.Errno = int(unix.EBUSY)
+	}
 	f.Text = wire.Clip(f.Text)
 	return f
 }

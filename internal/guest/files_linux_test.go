@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fumehood/fumehood/internal/guest/archive"
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
@@ -153,5 +155,14 @@ func eventuallyEmpty(t *testing.T, dir string) {
 		if len(left) == 0 {
 			return
 		}
+	}
+}
+
+// A file that becomes shorter while it is read is not a failure of the guest.
+func TestFileError_changed(t *testing.T) {
+	t.Parallel()
+	f := fileError(fmt.Errorf("%w: /f has become shorter", archive.ErrChanged))
+	if f.Errno != int(unix.EBUSY) || !strings.Contains(f.Text, "shorter") {
+		t.Errorf("got %+v", f)
 	}
 }

@@ -46,6 +46,8 @@ type supervisor struct {
 	swept  chan struct{} // closed when the processes that it left were killed too
 
 	survivors int // processes that could not be killed; set before swept is closed
+
+	program bool // its command is the service's own program; guest.mu protects it
 }
 
 // worker returns an idle worker, or a new one.
@@ -151,8 +153,8 @@ func (g *guest) hasRoom() bool {
 	return g.limits[unix.RLIMIT_NPROC].Cur >= fewProcesses && (g.cgroup.limit == 0 || g.cgroup.limit-g.cgroup.tasks.read() >= room)
 }
 
-// processLimit describes the limit on processes and how many there are; the text is empty without a limit. It reports whether the
-// limit is reached.
+// processLimit describes the limit on processes and how many there are; the text is empty without a limit. It reports whether
+// the limit is reached.
 func (g *guest) processLimit() (text string, reached bool) {
 	limit, running, own := g.cgroup.limit, g.cgroup.tasks.read(), int64(0)
 	if user := g.limits[unix.RLIMIT_NPROC].Cur; limit == 0 && user < fewProcesses { // there is no control group
@@ -253,8 +255,8 @@ func (w *supervisor) listen() {
 // readyWithin bounds the start of a command's worker, with all tries. It normally takes a few milliseconds.
 const readyWithin = 10 * time.Second
 
-// errNotReady is the error of a worker that does not start, or is gone before it has the command. Its runtime ends it if it gets no
-// thread. A process in the sandbox can kill or stop it.
+// errNotReady is the error of a worker that does not start, or is gone before it has the command. Its runtime ends it if it
+// gets no thread. A process in the sandbox can kill or stop it.
 var errNotReady = errors.New("the process that supervises the command does not start")
 
 // await waits until the worker can take a command. From then on it needs no further thread.
@@ -281,6 +283,7 @@ func (g *guest) release(w *supervisor) {
 	w.since.Store(math.MaxUint64)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	w.program = false
 	if g.closing {
 		w.retire()
 		return

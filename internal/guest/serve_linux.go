@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,9 @@ type guest struct {
 
 	prepared chan struct{} // closed when commands can run
 	turns    chan struct{} // has an element for each young command, see takeTurn
+
+	clearing sync.Mutex   // held by killAll
+	kills    atomic.Int64 // how often killAll has begun
 
 	mu      sync.Mutex
 	workers map[int]*supervisor // all living workers, by pid
@@ -226,6 +230,8 @@ func (g *guest) handle(s *wire.Stream, request []byte) {
 			g.forget(s, req.Forget)
 		case req.Restart != nil:
 			g.restart(s, req.Restart)
+		case req.KillAll != nil:
+			g.killAll(s)
 		case req.Dial != nil:
 			g.dial(s, req.Dial)
 		case req.Talk != nil:

@@ -149,6 +149,7 @@ func (c *command) start(childFDs [3]int) error {
 	}}
 	c.w.since.Store(now())
 	c.cpu.mark()
+	c.markProgram()
 	err := post(c.w.socket, t, fds)
 	if errors.Is(err, unix.ETOOMANYREFS) {
 		err = c.bequeath(t, fds)
@@ -158,6 +159,15 @@ func (c *command) start(childFDs [3]int) error {
 	}
 	c.pressing = time.AfterFunc(pressFirst, func() { c.g.press(c.w, pressLast, c.done) }) // most commands have ended by then
 	return nil
+}
+
+// markProgram makes killAll spare the service's own program.
+func (c *command) markProgram() {
+	if c.req.ID == wire.ProgramID {
+		c.g.mu.Lock()
+		defer c.g.mu.Unlock()
+		c.w.program = true
+	}
 }
 
 // bequeath hands the command to a new worker that inherits its files. The kernel limits how many descriptors of a user wait in
@@ -174,6 +184,7 @@ func (c *command) bequeath(t task, fds []int) error {
 	}
 	c.w.since.Store(now())
 	c.cpu.mark()
+	c.markProgram()
 	return post(c.w.socket, t, nil)
 }
 

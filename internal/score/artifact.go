@@ -139,9 +139,9 @@ type brokenOff struct{ error }
 
 func (b *brokenOff) Unwrap() error { return b.error }
 
-// asBrokenOff returns err as a brokenOff, unless it has a class.
+// asBrokenOff returns err as a brokenOff, unless it has a class other than that of files that changed.
 func asBrokenOff(err error) error {
-	if fumehood.ClassOf(err) != nil {
+	if class := fumehood.ClassOf(err); class != nil && !errors.Is(class, fumehood.ErrPermission) {
 		return err
 	}
 	return &brokenOff{err}
@@ -346,6 +346,11 @@ func admit(head *tar.Header, sub string, kinds map[string]byte, left *room) erro
 	object := "it"
 	if sub != "." {
 		object = "its " + quote(sub)
+	}
+	if skipped, count := archive.ReadSkipped(head); len(skipped) > 0 {
+		return &unfit{fmt.Sprintf("its %s cannot be copied: %s", quote(skipped[0].Path), quote(skipped[0].Kind))}
+	} else if count > 0 {
+		return &unfit{fmt.Sprintf("%d of its files cannot be copied", count)}
 	}
 	switch head.Typeflag {
 	case tar.TypeReg, tar.TypeDir:

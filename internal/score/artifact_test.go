@@ -14,6 +14,7 @@ import (
 	"testing/iotest"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/guest/archive"
 )
 
 // archived returns a tar archive of entries, each "TYPE NAME": a regular file "f" of 3 bytes, a folder "d", links
@@ -128,8 +129,12 @@ func TestRepack_unfit(t *testing.T) {
 
 func TestRepack_brokenOff(t *testing.T) {
 	text := archived(t, "f a")
-	for n := range len(text) {
+	for n := range 2 * len(text) {
 		broken := errors.New("the connection broke")
+		if n >= len(text) {
+			n -= len(text)
+			broken = &fumehood.Error{Class: fumehood.ErrPermission, Err: archive.ErrChanged}
+		}
 		var off *brokenOff
 		err := repack(io.Discard, io.MultiReader(bytes.NewReader(text[:n]), iotest.ErrReader(broken)), "/", nil, "x", &room{10, 5})
 		if ended := n >= len(text)-512; isUnfit(err) || !ended && (!errors.Is(err, broken) || !errors.As(err, &off)) {

@@ -226,7 +226,7 @@ func TestGrader_unfitArtifacts(t *testing.T) {
 		"a link in a folder":   {"mkdir out; ln -s /hidden/judge.py out/x", []score.Artifact{{Path: "out"}}, 0, `its "x" is a link`},
 		"a hard link":          {"mkdir out; echo 1 >out/a; ln out/a out/b", []score.Artifact{{Path: "out"}}, 0, "is a link"},
 		"a pipe":               {"mkfifo out", []score.Artifact{{Path: "out"}}, 0, "pipe"},
-		"a pipe in a folder":   {"mkdir out; mkfifo out/p", []score.Artifact{{Path: "out"}}, 0, "neither a plain file"},
+		"a pipe in a folder":   {"mkdir out; mkfifo out/p", []score.Artifact{{Path: "out"}}, 0, `its "p" cannot be copied: "pipe"`},
 		"a device":             {"mknod out c 1 5 || mkfifo out", []score.Artifact{{Path: "out"}}, 0, "device"},
 		"too large":            {"head -c 100000 /dev/zero >out", []score.Artifact{{Path: "out"}}, 10_000, "more bytes"},
 		"a file with holes":    {"truncate -s 1T out", []score.Artifact{{Path: "out"}}, 0, "more bytes"},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync/atomic"
 
@@ -30,10 +29,8 @@ func enter(n *atomic.Int64, most int) bool {
 // enterCommand counts a command that is about to run. leave must be called at its end.
 func (s *Server) enterCommand() (leave func(), err error) {
 	if !enter(&s.commands, s.opts.Limits.Commands) {
-		return nil, &fumehood.Error{
-			Op: "run command", Class: fumehood.ErrLimit, Err: fmt.Errorf("%d commands are running", s.opts.Limits.Commands),
-			Hint: "run fewer at a time, or start the server with a higher --max-commands",
-		}
+		const hint = "run fewer at a time, or start the server with a higher --max-commands"
+		return nil, limitError("run command", "max-commands", hint, "%d commands are running", s.opts.Limits.Commands)
 	}
 	return func() { s.commands.Add(-1) }, nil
 }
@@ -149,6 +146,13 @@ func (s *Server) registerCommands() {
 	const box, one = "/v1/sandboxes/{sandbox}", "/v1/sandboxes/{sandbox}/processes/{process}"
 	register(s, op{http.MethodPost, box + "/run", "run-command", "Run a command to its end, at most once with a key", "Commands"}, on(s.runCommand))
 	register(s, op{http.MethodPost, box + "/processes", "start-command", "Start a command. It is killed when the lease ends, unless it is detached", "Commands"}, on(s.startCommand))
+	register(s, op{http.MethodPost, box + "/kill-all", "kill-all", "Kill the processes of all commands of a service, with what ended commands left, and return when they are gone", "Commands"}, on(func(ctx context.Context, _ *lease, svc fumehood.Service, _ *struct {
+		In
+		Body struct{}
+	},
+	) (*struct{}, error) {
+		return nil, svc.KillAll(ctx)
+	}))
 	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, on(func(_ context.Context, _ *lease, h *held, i *Named) (*output[processList], error) {
 		svc, err := h.service(i.Service, "")
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -32,6 +33,7 @@ type evaluation struct {
 	events  *os.File      // without a name
 	ends    []int64       // of events, in the file
 	about   api.Evaluation
+	summary *runs.Summary // nil until the attempts have ended
 }
 
 func newEvaluation(l *lease) (*evaluation, error) {
@@ -68,12 +70,17 @@ func (e *evaluation) describe() *api.Evaluation {
 
 // add appends an event.
 func (e *evaluation) add(ev api.EvalEvent) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.addLocked(ev)
+}
+
+// addLocked is add for callers that have the lock.
+func (e *evaluation) addLocked(ev api.EvalEvent) error {
 	line, err := json.Marshal(ev)
 	if err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	at := e.offset(len(e.ends))
 	if _, err := e.events.WriteAt(line, at); err != nil {
 		return err
@@ -84,17 +91,17 @@ func (e *evaluation) add(ev api.EvalEvent) error {
 	return nil
 }
 
-// finish ends the events, with the failure if there is one.
+// finish adds the last event: the end or, if there is a failure, an error. The run's folder is closed by then, so that the run
+// can be resumed at once.
 func (e *evaluation) finish(failure error) error {
-	var found *api.Error
-	var err error
-	if failure != nil {
-		found = new(api.ErrorOf(failure))
-		err = e.add(api.EvalEvent{Event: api.EventError, Error: found})
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.about.Error, e.about.Ended = found, true
+	last := api.EvalEvent{Event: api.EvalEnd, Summary: e.summary}
+	if failure != nil {
+		last.Event, last.Error = api.EventError, new(errorOf(failure))
+	}
+	e.about.Error, e.about.Ended = last.Error, true
+	err := e.addLocked(last)
 	close(e.changed)
 	return err
 }
@@ -133,20 +140,44 @@ func (e *evaluation) event(ctx context.Context, n int) json.RawMessage {
 	}
 }
 
-// evaluate starts an evaluation for a lease.
-func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, error) {
-	paths := append(slices.Clone(o.AllowRead), o.Task, o.Runs, o.Resume)
-	err := s.opts.Permit.checkPaths(paths)
-	if info, serr := os.Stat(o.Task); err == nil && (serr != nil || !info.IsDir()) { // a task may read everything in its file's folder
-		err = s.opts.Permit.checkPaths([]string{filepath.Dir(o.Task)})
+// checkEvaluation returns an error for an evaluation that the client may not start. It sets the task of one that is resumed by
+// its run alone.
+func (s *Server) checkEvaluation(o *api.EvaluationOptions) error {
+	permit := &s.opts.Permit
+	if err := permit.checkPaths([]string{o.Resume}); err != nil {
+		return err
+	}
+	if o.Task == "" && o.Resume != "" {
+		if err := resumeAsBefore(o); err != nil {
+			return err
+		}
 	}
 	switch {
-	case err != nil:
-		return nil, err
-	case o.AllowUnsafe && !s.opts.Permit.Unsafe:
-		return nil, unauthorizedError("start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	case (o.Runs == "") == (o.Resume == ""):
-		return nil, bad("exactly one of runs and resume is required")
+		return bad("exactly one of runs and resume is required")
+	case o.Task == "":
+		return bad("a task is required")
+	case o.Resume != "" && o.Name != "":
+		return bad("a resumed run has its name already")
+	case o.Resume == "" && (o.RetryFailed || o.RetryErrors != nil):
+		return bad("retry_errors and retry_failed need resume")
+	case o.AllowUnsafe && !permit.Unsafe:
+		return unauthorizedError(flagUnsafe, "start the server with --allow-unsafe", "allow_unsafe is not allowed")
+	}
+	paths := append(slices.Clone(o.AllowRead), o.Task, o.Runs)
+	if o.Name != "" {
+		paths = append(paths, filepath.Join(o.Runs, o.Name))
+	}
+	if info, err := os.Stat(o.Task); err != nil || !info.IsDir() { // a task may read everything in its file's folder
+		paths = append(paths, filepath.Dir(o.Task))
+	}
+	return permit.checkPaths(paths)
+}
+
+// evaluate starts an evaluation for a lease.
+func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, error) {
+	if err := s.checkEvaluation(o); err != nil {
+		return nil, err
 	}
 	return own(l, l.runs, func() (string, *evaluation, error) {
 		e, err := newEvaluation(l)
@@ -167,8 +198,37 @@ func (s *Server) evaluate(l *lease, o *api.EvaluationOptions) (*evaluation, erro
 	})
 }
 
+// resumeAsBefore sets the task of a run that is resumed, and its samples, to those that the run records.
+func resumeAsBefore(o *api.EvaluationOptions) error {
+	if len(o.Samples) > 0 || o.Limit > 0 || o.Epochs > 0 {
+		return bad("samples, limit and epochs of a resumed run are those that it was started with: leave them out, or name the task too")
+	}
+	f, err := runs.Read(o.Resume)
+	if err != nil {
+		return err
+	}
+	about := f.About()
+	if about.File == "" {
+		return &fumehood.Error{
+			Op: "resume", Path: o.Resume, Class: fumehood.ErrConfig, Err: errors.New("the run does not record its task file"),
+			Hint: "name the task, and the same samples, limit and epochs as before",
+		}
+	}
+	o.Task, o.Samples, o.Limit, o.Epochs = about.File, about.Samples, about.Limit, about.Epochs
+	if !filepath.IsAbs(o.Task) {
+		o.Task = filepath.Join(o.Resume, o.Task)
+	}
+	return nil
+}
+
 // evalOptions returns the options of an evaluation, which adds its events to e.
 func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Options {
+	dir := ""
+	if o.Name != "" {
+		dir = filepath.Join(o.Runs, o.Name)
+	}
+	var repeated atomic.Int64
+	repeats := eval.RepeatAttempts(o.RetryErrors == nil || *o.RetryErrors, o.RetryFailed)
 	return eval.Options{
 		Open: func(ctx context.Context, name string) (fumehood.Provider, error) {
 			if err := s.serves(name); err != nil {
@@ -177,7 +237,14 @@ func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Optio
 			return s.providerFor(ctx, e.l, nil)
 		},
 		AllowLocal: s.opts.Local, AllowRead: o.AllowRead, AllowUnsafe: o.AllowUnsafe,
-		Runs: o.Runs, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs,
+		Runs: o.Runs, Dir: dir, Resume: o.Resume, Samples: o.Samples, Limit: o.Limit, Epochs: o.Epochs, Shuffle: o.Shuffle,
+		Repeat: func(r *task.SampleResult) bool {
+			again := repeats(r)
+			if again {
+				repeated.Add(1)
+			}
+			return again
+		},
 		MaxSandboxes: o.MaxSandboxes, MaxStarting: o.MaxStarting, Retries: o.Retries, FailFast: o.FailFast, Logger: s.opts.Logger,
 		Building: func(image, step string) {
 			_ = e.add(api.EvalEvent{Event: api.EvalBuilding, EvalStep: &api.EvalStep{Image: image, Step: step}}) // the next result fails too
@@ -187,6 +254,7 @@ func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Optio
 			if err != nil {
 				return err
 			}
+			started.Repeated = int(repeated.Load())
 			e.mu.Lock()
 			e.about.Run = r.Dir()
 			e.mu.Unlock()
@@ -197,7 +265,12 @@ func (s *Server) evalOptions(e *evaluation, o *api.EvaluationOptions) eval.Optio
 		},
 		Recorded: func(r *task.SampleResult) error { return e.add(api.EvalEvent{Event: api.EvalResult, Result: r}) },
 		Ended: func(r *eval.Report) error {
-			return e.add(api.EvalEvent{Event: api.EvalEnd, Summary: &r.Summary})
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if e.summary = &r.Summary; r.Dir == "" { // it had no results, and was removed
+				e.about.Run, e.summary = "", nil
+			}
+			return nil
 		},
 	}
 }
@@ -265,15 +338,24 @@ func readResults(_ context.Context, _ *lease, e *evaluation, _ *Evaluated) (*hum
 	if err != nil {
 		return nil, err
 	}
+	return resultLines(folder, 0), nil
+}
+
+// resultLines answers with the results of a run, without the first ones.
+func resultLines(folder *runs.Folder, skip int) *huma.StreamResponse {
 	return lines(func(send func(any) error) {
+		n := 0
 		for res, err := range folder.Results() {
+			if n++; n <= skip && err == nil {
+				continue
+			}
 			line := recorded{Result: &res}
 			if err != nil {
-				line = recorded{Error: new(api.ErrorOf(err))}
+				line = recorded{Error: new(errorOf(err))}
 			}
 			if send(line) != nil {
 				return
 			}
 		}
-	}), nil
+	})
 }

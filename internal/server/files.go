@@ -56,7 +56,7 @@ type limited struct {
 }
 
 func (l *limited) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left+1)]) // one extra byte shows whether there is more
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p))-1, l.left)+1]) // one extra byte shows whether there is more
 	if l.left -= int64(n); l.left < 0 {
 		l.left = 0
 		return 0, tooLarge(l.path, l.most)
@@ -160,7 +160,7 @@ func walk(ctx context.Context, _ *lease, svc fumehood.Service, i *OnPath) (*huma
 			w := walked{FileInfo: api.FileInfoOf(entry.FileInfo)}
 			w.Path = api.Text(entry.Path)
 			if err != nil {
-				w.Error = new(api.ErrorOf(err))
+				w.Error = new(errorOf(err))
 			}
 			if send(w) != nil {
 				return
@@ -298,7 +298,7 @@ func writeFile(ctx context.Context, l *lease, svc fumehood.Service, i *writeInpu
 func bodyError(err error) error {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return &fumehood.Error{Op: opRead, Class: fumehood.ErrTooLarge, Err: large, Hint: "send less, or start the server with a higher --max-upload"}
+		return &fumehood.Error{Op: opRead, Class: fumehood.ErrTooLarge, Err: refusal{large, "max-upload"}, Hint: "send less, or start the server with a higher --max-upload"}
 	}
 	return err
 }

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -35,6 +37,8 @@ type request struct {
 	size   int64  // of the body; -1 if it is unknown
 	lease  *lease // held until the request has been answered; nil if unheld is set
 	unheld error
+	// upgrade reports whether the connection may become a stream; see streamProtocol.
+	upgrade bool
 }
 
 type requestKey struct{}
@@ -88,7 +92,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			content = answer.body
 		}
 		content = http.MaxBytesReader(answer, content, most)
-		about := request{target: r.Method + " " + r.URL.RequestURI(), body: content, size: r.ContentLength}
+		about := request{target: r.Method + " " + r.URL.RequestURI(), body: content, size: r.ContentLength, upgrade: wantsStream(r.Header)}
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()
@@ -198,6 +202,15 @@ func (a *answer) Write(p []byte) (int, error) {
 func (a *answer) Flush() {
 	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
 	_ = a.control.Flush() // a write reports a broken connection
+}
+
+// Hijack takes over the connection, for which the caller has announced a status by hand.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, both, err := a.control.Hijack()
+	if err == nil {
+		a.status = http.StatusSwitchingProtocols
+	}
+	return conn, both, err
 }
 
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -54,7 +54,7 @@ type idled struct {
 func (i idled) goneError() error {
 	return &fumehood.Error{
 		Op: "find sandbox " + i.id, Class: fumehood.ErrUnavailable,
-		Err:  fmt.Errorf("removed: it had no call and no running command for its idle time of %v", i.after),
+		Err:  noSandbox{fmt.Errorf("removed: it had no call and no running command for its idle time of %v", i.after)},
 		Hint: "start it with a longer idle, or none, up to the server's --idle",
 	}
 }
@@ -70,7 +70,7 @@ func (s *Server) idleTime(wanted time.Duration, keep bool) (time.Duration, error
 	case wanted == 0:
 		return most, nil
 	case most > 0 && wanted > most:
-		return 0, &fumehood.Error{Op: "check request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a sandbox may be idle for %v", most), Hint: "start the server with a longer --idle"}
+		return 0, limitError("check request", "idle", "start the server with a longer --idle", "a sandbox may be idle for %v", most)
 	}
 	return wanted, nil
 }

@@ -31,7 +31,7 @@ func (c *served) idled(box string, hints ...string) bool {
 	}
 	status, body := c.answer("POST", box+"/run", sh("true"))
 	var failed struct{ Error api.Error }
-	if err := json.Unmarshal(body, &failed); err != nil || status != http.StatusNotFound || failed.Error.Code != fumehood.CodeUnavailable {
+	if err := json.Unmarshal(body, &failed); err != nil || status != http.StatusNotFound || failed.Error.Code != api.CodeSandboxNotFound {
 		c.t.Errorf("status %d: %s", status, body)
 	}
 	for _, part := range hints {

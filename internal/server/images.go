@@ -65,7 +65,7 @@ func (s *Server) registerImages() {
 		return follow(ctx, l.life, api.Progress{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			images, err := s.prepare(ctx, l, preparer, in.Body, send)
 			if err != nil {
-				send(api.Progress{Type: api.EventError, Error: new(api.ErrorOf(err))})
+				send(api.Progress{Type: api.EventError, Error: new(errorOf(err))})
 				return
 			}
 			send(api.Progress{Type: api.EventEnd, Images: images})

@@ -43,7 +43,9 @@ type lease struct {
 	sessions map[string]*openSession
 	runs     map[string]*evaluation
 	prepared map[string]bool // IDs of images that were prepared for it
-	starting sync.WaitGroup  // starts of what the lease owns
+	records  map[string]*record
+	recorded []string       // the names of records, in the order of their sandboxes' starts
+	starting sync.WaitGroup // starts of what the lease owns, and its streams
 	answers
 }
 
@@ -149,10 +151,8 @@ func own[T any](l *lease, all map[string]*T, open func() (id string, opened *T, 
 	}
 	defer done()
 	if most := l.s.opts.Limits.Sandboxes; !enter(&l.s.owned, most) {
-		return nil, &fumehood.Error{
-			Op: "start", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d sessions and evaluations", most),
-			Hint: "close some, or start the server with a higher --max-sandboxes",
-		}
+		const hint = "close some, or start the server with a higher --max-sandboxes"
+		return nil, limitError("start", "max-sandboxes", hint, "there are %d sessions and evaluations", most)
 	}
 	var id string
 	var opened *T
@@ -221,6 +221,9 @@ func (l *lease) remove(ctx context.Context) {
 	clear(l.boxes)
 	clear(l.sessions)
 	clear(l.runs)
+	for _, id := range slices.Clone(l.recorded) {
+		l.dropRecord(id)
+	}
 	for _, c := range l.held {
 		l.drop(c)
 	}

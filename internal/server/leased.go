@@ -46,7 +46,7 @@ func (p *leasedProvider) Start(ctx context.Context, spec fumehood.Spec) (fumehoo
 	if err := p.check(&spec); err != nil {
 		return nil, err
 	}
-	h, err := p.s.create(ctx, p.l, spec)
+	h, err := p.s.create(ctx, p.l, spec, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	gauge("fumehood_leases", "Leases of clients.", int64(leases))
 	gauge("fumehood_sandboxes", "Sandboxes that were started and not removed.", s.sandboxes.Load())
 	gauge("fumehood_commands", "Running commands.", s.commands.Load())
+	gauge("fumehood_streams", "Open streams to ports of sandboxes.", s.streams.Load())
 	const requests = "fumehood_requests_total"
 	fmt.Fprintf(w, "# HELP %s Answered requests by status.\n# TYPE %[1]s counter\n", requests)
 	for i := 1; i < len(s.metrics.requests); i++ {

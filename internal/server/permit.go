@@ -15,6 +15,15 @@ import (
 	"github.com/fumehood/fumehood/session/workspace"
 )
 
+// The flags that permit more, see Permit.
+const (
+	flagEgress   = "allow-egress"
+	flagUnsafe   = "allow-unsafe"
+	flagKept     = "allow-kept"
+	flagHostPath = "allow-host-path"
+	flagImage    = "allow-image"
+)
+
 // Permit is what clients may request beyond sandboxes that reach nothing outside. The zero value permits nothing more.
 type Permit struct {
 	// Egress permits networks with access to the outside, and Compose projects, which can have one by their files and
@@ -61,19 +70,19 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 	const unsafe = "start the server with --allow-unsafe"
 	switch {
 	case !p.Unsafe && spec.AllowUnsafe:
-		return unauthorizedError(unsafe, "allow_unsafe is not allowed")
+		return unauthorizedError(flagUnsafe, unsafe, "allow_unsafe is not allowed")
 	case !p.Unsafe && spec.Runtime != "":
-		return unauthorizedError(unsafe, "the runtime is the server's choice")
+		return unauthorizedError(flagUnsafe, unsafe, "the runtime is the server's choice")
 	case !p.Unsafe && spec.Seccomp != "":
-		return unauthorizedError(unsafe, "the seccomp profile is the server's choice")
+		return unauthorizedError(flagUnsafe, unsafe, "the seccomp profile is the server's choice")
 	case !p.Unsafe && (spec.Limits.Memory == fumehood.NoLimit || spec.Limits.PIDs == fumehood.NoLimit):
-		return unauthorizedError(unsafe, "a sandbox without limits is not allowed")
+		return unauthorizedError(flagUnsafe, unsafe, "a sandbox without limits is not allowed")
 	case !p.Unsafe && !slices.Contains([]string{"", fumehood.NetworkNone, fumehood.NetworkBridge}, spec.Network.Mode):
-		return unauthorizedError(unsafe, "the network %q is not the sandbox's own", spec.Network.Mode)
+		return unauthorizedError(flagUnsafe, unsafe, "the network %q is not the sandbox's own", spec.Network.Mode)
 	case !p.Egress && !spec.Network.IsNone():
-		return unauthorizedError("start the server with --allow-egress", "a network is not allowed")
+		return unauthorizedError(flagEgress, "start the server with --allow-egress", "a network is not allowed")
 	case !p.Kept && spec.Keep:
-		return unauthorizedError("start the server with --allow-kept", "kept sandboxes are not allowed")
+		return unauthorizedError(flagKept, "start the server with --allow-kept", "kept sandboxes are not allowed")
 	case spec.Keep && spec.TTL <= 0:
 		return bad("a kept sandbox needs a ttl_ms")
 	}
@@ -82,7 +91,7 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 		case memory == 0:
 			spec.Limits.Memory = min(most, fumehood.DefaultMemory)
 		case memory > most || memory == fumehood.NoLimit:
-			return &fumehood.Error{Op: "check request", Class: fumehood.ErrLimit, Err: fmt.Errorf("a sandbox may have %d bytes of memory", most), Hint: "start the server with a higher --max-memory"}
+			return limitError("check request", "max-memory", "start the server with a higher --max-memory", "a sandbox may have %d bytes of memory", most)
 		}
 	}
 	var paths []string
@@ -120,13 +129,13 @@ func folderOf(c *fumehood.Compose) string {
 func (p *Permit) checkProject(c *fumehood.Compose) error {
 	switch {
 	case !p.Egress:
-		return unauthorizedError("start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
+		return unauthorizedError(flagEgress, "start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
 	case len(p.Images) > 0:
-		return unauthorizedError("start the server without --allow-image", "Compose projects are not allowed: their images are not known")
+		return unauthorizedError(flagImage, "start the server without --allow-image", "Compose projects are not allowed: their images are not known")
 	case !p.Unsafe && c.AllowUnsafe:
-		return unauthorizedError("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+		return unauthorizedError(flagUnsafe, "start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	case len(c.HostEnv) > 0:
-		return unauthorizedError("set env instead", "variables of the server's process are not allowed")
+		return unauthorizedError("", "set env instead", "variables of the server's process are not allowed")
 	}
 	return nil
 }
@@ -143,7 +152,7 @@ func (p *Permit) image(name string) bool {
 // this machine.
 func (p *Permit) checkImage(name string) error {
 	if !p.image(name) {
-		return unauthorizedError("start the server with another --allow-image", "the image %q is not allowed", name)
+		return unauthorizedError(flagImage, "start the server with another --allow-image", "the image %q is not allowed", name)
 	}
 	_, path, _ := hostpath.OfImage(name)
 	return p.checkPaths([]string{path})
@@ -153,9 +162,9 @@ func (p *Permit) checkImage(name string) error {
 func (p *Permit) checkBuild() error {
 	switch {
 	case !p.Egress:
-		return unauthorizedError("start the server with --allow-egress", "builds are not allowed: their steps have a network")
+		return unauthorizedError(flagEgress, "start the server with --allow-egress", "builds are not allowed: their steps have a network")
 	case len(p.Images) > 0:
-		return unauthorizedError("start the server without --allow-image", "builds are not allowed: their base images are not known")
+		return unauthorizedError(flagImage, "start the server without --allow-image", "builds are not allowed: their base images are not known")
 	}
 	return nil
 }
@@ -169,7 +178,7 @@ func (p *Permit) checkWorkspace(limits *api.WorkspaceLimits) error {
 	over := func(n, most int64) bool { return n < 0 || n > most }
 	most := workspace.Limits{}.WithDefaults()
 	if over(limits.Bytes, most.Bytes) || over(limits.Stored, most.Stored) || over(int64(limits.Entries), int64(most.Entries)) {
-		return unauthorizedError("start the server with --allow-unsafe", "limits of a workspace above the default ones are not allowed")
+		return unauthorizedError(flagUnsafe, "start the server with --allow-unsafe", "limits of a workspace above the default ones are not allowed")
 	}
 	return nil
 }
@@ -183,7 +192,7 @@ func (p *Permit) checkPaths(paths []string, own ...string) error {
 		return nil
 	}
 	if len(permitted) == 0 {
-		return unauthorizedError(hint, "paths of the server's machine are not allowed")
+		return unauthorizedError(flagHostPath, hint, "the path %q of the server's machine is not allowed", paths[0])
 	}
 	gate, err := hostpath.NewGate("the paths that are allowed", permitted[0], permitted[1:]...)
 	if err != nil {
@@ -191,7 +200,7 @@ func (p *Permit) checkPaths(paths []string, own ...string) error {
 	}
 	for _, path := range paths {
 		if !gate.Inside(path) {
-			return unauthorizedError(hint, "the path %q of the server's machine is not allowed", path)
+			return unauthorizedError(flagHostPath, hint, "the path %q of the server's machine is not allowed", path)
 		}
 	}
 	return nil

@@ -58,8 +58,9 @@ var gates = map[string]map[string]string{
 		"command": insideOnly, "cpu_time_ms": number, "entry": insideOnly, "env": insideOnly, "stderr_cap": "checkCaps", "stdin": ofClient, "stdout_cap": "checkCaps", "timeout_ms": number,
 	},
 	"EvaluationOptions": {
-		"allow_read": "Server.evaluate", "allow_unsafe": "Server.evaluate", "epochs": number, "fail_fast": ofClient, "limit": number, "max_sandboxes": "Server.create: the server's limit holds too",
-		"max_starting": "Server.create: the server's limit holds too", "resume": "Server.evaluate", "retries": number, "runs": "Server.evaluate", "samples": ofClient, "task": "Server.evaluate, with its folder",
+		"allow_read": "Server.checkEvaluation", "allow_unsafe": "Server.checkEvaluation", "epochs": number, "fail_fast": ofClient, "limit": number, "max_sandboxes": "Server.create: the server's limit holds too",
+		"max_starting": "Server.create: the server's limit holds too", "name": "Server.checkEvaluation, with runs", "resume": "Server.checkEvaluation", "retries": number, "retry_errors": ofClient, "retry_failed": ofClient,
+		"runs": "Server.checkEvaluation", "samples": ofClient, "shuffle": ofClient, "task": "Server.checkEvaluation, with its folder",
 	},
 	"Cmd": {
 		"args": insideOnly, "cols": number, "cpu_time_ms": number, "detach": "ends with the sandbox", "dir": insideOnly, "env": insideOnly, "events": ofClient, "grace_ms": number, "kill_rest": insideOnly,
@@ -79,10 +80,11 @@ var gates = map[string]map[string]string{
 	"Signal-commandRequest":  {"signal": insideOnly},
 	// of paths, queries and headers
 	"parameters": {
-		"Fumehood-Lease": "Server.hold", "Idempotency-Key": "lease.checkKey", "Idempotency-Received": ofClient, "atomic": insideOnly, "evaluation": "lookup: one of the lease", "from": number,
+		"Fumehood-Lease": "Server.hold", "Idempotency-Key": "lease.checkKey", "Idempotency-Received": ofClient, "after": number, "atomic": insideOnly, "by": ofClient, "evaluation": "lookup: one of the lease",
+		"folder": "Server.checkRunPath", "format": ofClient, "from": number, "journal": ofClient + ", of which memory is bounded", "limit": number,
 		"idle_ms": "Server.idleTime", "key": "lease.checkKey", "kill": ofClient, "lease": "Server.hold", "length": number, "max_bytes": ofClient, "mode": number,
-		"number": "openSession.snapshots: a checkpoint of the session", "offset": number, "owner": insideOnly, "path": insideOnly, "process": "held.process: one of the sandbox",
-		"provider": "Server.permitted", "runtime": "lookup: one of the session", "sandbox": "Server.find: one of the lease, or a kept one", "service": insideOnly,
+		"number": "openSession.snapshots: a checkpoint of the session", "offset": number, "owner": insideOnly, "pass_at": number, "path": insideOnly, "port": insideOnly, "process": "held.process: one of the sandbox",
+		"provider": "Server.permitted", "run": "Server.checkRunPath", "runtime": "lookup: one of the session", "sandbox": "Server.find: one of the lease, or a kept one", "service": insideOnly,
 		"session": "lookup: one of the lease", "stderr": number, "stdout": number, "user": insideOnly,
 	},
 }

@@ -281,7 +281,7 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	case s.ended != nil:
 		end = &api.Event{Type: api.EventEnd, Result: s.ended}
 	case s.err != nil:
-		end = &api.Event{Type: api.EventError, Error: new(api.ErrorOf(s.err))}
+		end = &api.Event{Type: api.EventError, Error: new(errorOf(s.err))}
 	}
 	return piece{}, end, s.changed
 }

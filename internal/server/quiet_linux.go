@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/fumehood/fumehood/internal/wire"
@@ -76,4 +77,19 @@ func (c *conn) opError(op string, err error) error {
 		err = net.ErrClosed
 	}
 	return &net.OpError{Op: op, Net: c.local.Network(), Source: c.local, Addr: c.remote, Err: err}
+}
+
+// hungUp reports whether the client has ended its direction of a connection, or all of it, also while there is data to read. With
+// TLS, this is that of the connection below.
+func hungUp(c net.Conn) bool {
+	if over, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = over.NetConn()
+	}
+	switch c := c.(type) {
+	case *conn:
+		return c.HungUp()
+	case syscall.Conn:
+		return wire.Control(c, wire.HungUp) != nil
+	}
+	return false
 }

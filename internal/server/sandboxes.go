@@ -25,7 +25,8 @@ type held struct {
 	l       *lease // unless it is kept
 	id      string
 	sandbox fumehood.Sandbox
-	keep    bool // it outlives its lease
+	record  *record // its journal; nil for none
+	keep    bool    // it outlives its lease
 	processes
 	// The rest has the lock of processes.
 	expires time.Time
@@ -41,7 +42,7 @@ func newHeld(s *Server, l *lease, sb fumehood.Sandbox) *held {
 func (h *held) describe() *api.Sandbox {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return &api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires}
+	return &api.Sandbox{ID: h.id, Info: h.sandbox.Info(), Kept: h.keep, Expires: h.expires, Reason: h.s.providerReason()}
 }
 
 // close removes the sandbox. Closing a kept one leaves it in place, so that it is cleaned up as well.
@@ -100,14 +101,12 @@ func (h *held) service(name, user string) (fumehood.Service, error) {
 
 // tooMany returns the error for a number of sandboxes that is at its limit.
 func tooMany(most int, kind string) error {
-	return &fumehood.Error{
-		Op: "start sandbox", Class: fumehood.ErrLimit, Err: fmt.Errorf("there are %d %s", most, kind),
-		Hint: "remove some, or start the server with a higher --max-sandboxes",
-	}
+	const hint = "remove some, or start the server with a higher --max-sandboxes"
+	return limitError("start sandbox", "max-sandboxes", hint, "there are %d %s", most, kind)
 }
 
-// create starts a sandbox for a lease.
-func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*held, error) {
+// create starts a sandbox for a lease. Its journal may be nil.
+func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec, r *record) (*held, error) {
 	done, err := l.beginStart()
 	if err != nil {
 		return nil, err
@@ -140,6 +139,7 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec) (*hel
 		return nil, err
 	}
 	h := newHeld(s, l, sb)
+	h.record = r
 	if spec.Keep { // it may outlive this process
 		h.keep, h.expires = true, time.Now().Add(spec.TTL)
 		if opener, ok := p.(provider.Opener); ok {
@@ -187,6 +187,12 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opener == nil && !s.opts.Permit.Kept {
+		return nil, &fumehood.Error{
+			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable, Hint: "start the server with --allow-kept, if it is a kept one",
+			Err: noSandbox{refusal{errors.New("this client has started none of this name"), flagKept}},
+		}
+	}
 	if opener == nil {
 		return nil, unknown
 	}
@@ -194,7 +200,7 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	if errors.Is(err, fumehood.ErrConfig) {
 		return nil, &fumehood.Error{
 			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable,
-			Err: errors.New("neither the lease nor this user has a sandbox with this name"),
+			Err: noSandbox{errors.New("neither the lease nor this user has a sandbox with this name")},
 		}
 	}
 	if err != nil {
@@ -288,6 +294,7 @@ func (i In) find(ctx context.Context, l *lease) (fumehood.Service, error) {
 type createInput struct {
 	Keyed
 	Provider string  `query:"provider" doc:"must be the server's provider, or empty"`
+	Journal  bool    `query:"journal" doc:"record the sandbox's activity, see get-journal"`
 	Idle     float64 `query:"idle_ms" minimum:"0" doc:"milliseconds without a call and without a running command after which the server removes the sandbox; 0 means the server's --idle"`
 	Body     fumehood.Spec
 }
@@ -330,11 +337,20 @@ func (s *Server) registerSandboxes() {
 			return nil, err
 		}
 		return startOnce(ctx, l, in.Key, in.RawBody, func(ctx context.Context) (*held, error) {
-			h, err := s.create(ctx, l, in.Body)
-			if err == nil {
-				h.removeIdle(idle)
+			spec, r := in.Body, (*record)(nil)
+			if in.Journal {
+				r, spec.Journal = s.newRecord()
 			}
-			return h, err
+			h, err := s.create(ctx, l, spec, r)
+			if err != nil {
+				r.end()
+				return nil, err
+			}
+			if r != nil {
+				l.keepRecord(h.id, r)
+			}
+			h.removeIdle(idle)
+			return h, nil
 		})
 	}))
 	register(s, op{http.MethodGet, "/v1/sandboxes", "list-sandboxes", "List the lease's sandboxes, and the kept ones where the server allows them", "Sandboxes"}, withLease(func(ctx context.Context, l *lease, _ *Leased) (*output[sandboxes], error) {

@@ -35,6 +35,9 @@ type Options struct {
 	// Open opens the provider, which calls report with the steps of pulls and builds. It is called when the first sandbox
 	// is requested.
 	Open func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error)
+	// Reason returns why Open chose its provider, if it is because the Docker Engine refuses this user, else "". It is called
+	// after Open. Nil is no reason.
+	Reason func() string
 	// Local reports that the provider is the local one. Sandboxes of files have the type local then, and not docker.
 	Local bool
 	// Version is the version of the program.
@@ -60,6 +63,7 @@ type Options struct {
 type Limits struct {
 	Sandboxes int   // default 1000
 	Commands  int   // running commands; default 1000
+	Streams   int   // open streams to ports of sandboxes; default 1000
 	Memory    int64 // bytes of a sandbox's memory limit; by default any
 	Body      int64 // bytes of a request's JSON; default 64 MiB
 	Upload    int64 // bytes of an uploaded file or archive; default 4 GiB
@@ -70,6 +74,7 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	l.Sandboxes, l.Commands = cmp.Or(l.Sandboxes, 1000), cmp.Or(l.Commands, 1000)
+	l.Streams = cmp.Or(l.Streams, 1000)
 	l.Body, l.Upload = cmp.Or(l.Body, 64<<20), cmp.Or(l.Upload, 4<<30)
 	return l
 }
@@ -94,6 +99,8 @@ type Server struct {
 	owned     atomic.Int64     // sessions and evaluations
 	held      atomic.Int64     // bytes of answers that leases hold
 	commands  atomic.Int64     // running
+	streams   atomic.Int64     // open
+	journals  atomic.Int64     // bytes of journals
 	reports   reports
 	bodies    *semaphore.Weighted // bytes of large bodies
 	spooled   *semaphore.Weighted // bytes of uploads in files of this machine
@@ -147,10 +154,13 @@ func (s *Server) register() {
 	s.registerLeases()
 	s.registerSandboxes()
 	s.registerCommands()
+	s.registerPorts()
 	s.registerFiles()
 	s.registerImages()
+	s.registerJournals()
 	s.registerSessions()
 	s.registerEvaluations()
+	s.registerRuns()
 }
 
 const (
@@ -214,6 +224,14 @@ func (s *Server) provider(ctx context.Context) (fumehood.Provider, error) {
 	case <-ctx.Done():
 		return nil, &fumehood.Error{Op: "open provider", Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
 	}
+}
+
+// providerReason returns why the provider was chosen, or "".
+func (s *Server) providerReason() string {
+	if s.opts.Reason == nil || s.opened.Load() == nil {
+		return ""
+	}
+	return s.opts.Reason()
 }
 
 // open returns the provider. It opens it if it is not open, unless the server has stopped.

@@ -221,7 +221,7 @@ func TestRun(t *testing.T) {
 	c.fails(400, fumehood.CodeConfig, "POST", box+"/run?service=none", sh("true"))
 	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", api.Cmd{Args: []api.Text{"true"}, StdoutCap: 1 << 40})
 	c.ok("DELETE", box, nil, nil)
-	c.fails(404, fumehood.CodeUnavailable, "GET", box, nil)
+	c.fails(404, api.CodeSandboxNotFound, "GET", box, nil)
 	if left := c.left(); len(left) != 0 {
 		t.Errorf("left behind: %q", left)
 	}
@@ -237,7 +237,8 @@ func TestFiles(t *testing.T) {
 	for query, want := range map[string][]byte{
 		"path=a/b": content, "path=a/streamed": content, "path=a/b&offset=5": content[5:], "path=a/b&offset=3&length=4": content[3:7],
 		"path=a/b&offset=1&length=6000000": content[1:6000001], "path=a/b&length=0": {}, "path=a/b&offset=99999999": {},
-		"path=a/b&max_bytes=6400000": content, "path=a/b&max_bytes=-1": content, "path=a/b&offset=5&length=9&max_bytes=9": content[5:14],
+		"path=a/b&max_bytes=6400000": content, "path=a/b&max_bytes=-1": content, "path=a/b&max_bytes=9223372036854775807": content,
+		"path=a/b&offset=5&length=9&max_bytes=9": content[5:14],
 	} {
 		status, got := c.answer("GET", box+"/file?"+query, nil)
 		if status != 200 || !bytes.Equal(got, want) {

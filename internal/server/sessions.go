@@ -51,7 +51,7 @@ func (o *openSession) end(ctx context.Context) error {
 func (s *Server) environment(o *api.SessionOptions) (*spec.Environment, error) {
 	permit := &s.opts.Permit
 	if o.AllowUnsafe && !permit.Unsafe {
-		return nil, unauthorizedError("start the server with --allow-unsafe", "allow_unsafe is not allowed")
+		return nil, unauthorizedError(flagUnsafe, "start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	}
 	if err := permit.checkWorkspace(o.Limits); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (i Runs) find(ctx context.Context, l *lease) (*runtime, error) {
 	}
 	r, ended, err := o.runtime(i.Runtime)
 	if ended != nil {
-		err = &fumehood.Error{Op: "find runtime " + i.Runtime, Class: fumehood.ErrUnavailable, Err: errors.New("it was removed")}
+		err = &fumehood.Error{Op: "find runtime " + i.Runtime, Class: fumehood.ErrUnavailable, Err: noSandbox{errors.New("it was removed")}}
 	}
 	return r, err
 }
@@ -175,7 +175,7 @@ type runtime struct {
 }
 
 func (r *runtime) describe() *api.Runtime {
-	d := &api.Runtime{ID: r.Name(), Service: r.Service().ServiceInfo()}
+	d := &api.Runtime{ID: r.Name(), Service: r.Service().ServiceInfo(), Reason: r.session.l.s.providerReason()}
 	if code, ok := r.Poll(); ok {
 		d.ExitCode = &code
 	}
@@ -397,7 +397,7 @@ func (s *Server) registerRuntimes(all string) {
 func sessionEvent(ev session.Event, err error) api.SessionEvent {
 	switch {
 	case err != nil:
-		return api.SessionEvent{Type: api.EventError, Error: new(api.ErrorOf(err))}
+		return api.SessionEvent{Type: api.EventError, Error: new(errorOf(err))}
 	case ev.Result != nil:
 		return api.SessionEvent{Type: api.EventEnd, Result: api.SessionResultOf(ev.Result)}
 	}

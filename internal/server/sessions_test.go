@@ -125,8 +125,8 @@ func TestSession(t *testing.T) {
 		t.Errorf("removed runtimes stay in memory: %v", kept)
 	}
 	release()
-	c.fails(404, fumehood.CodeUnavailable, "POST", one+"/execute", api.Execute{Command: "true"})
-	c.fails(404, fumehood.CodeUnavailable, "GET", "/v1/sandboxes/"+r.ID, nil)
+	c.fails(404, api.CodeSandboxNotFound, "POST", one+"/execute", api.Execute{Command: "true"})
+	c.fails(404, api.CodeSandboxNotFound, "GET", "/v1/sandboxes/"+r.ID, nil)
 	c.ok("DELETE", s, nil, nil)
 	c.fails(404, fumehood.CodeUnavailable, "DELETE", s, nil)
 	if left := c.left(); len(left) > 0 {
@@ -263,8 +263,8 @@ func TestSession_limits(t *testing.T) {
 	unsafe.open(options(api.WorkspaceLimits{Bytes: -1, Stored: -1, Entries: -1}))
 }
 
-// A runtime mounts its session's workspace and parts of it, and nothing else of the session's folder: the server trusts the links
-// and the names there.
+// A runtime mounts its session's workspace and parts of it, and nothing else of the session's folder: the server trusts the
+// links and the names there.
 func TestSession_mounts(t *testing.T) {
 	t.Parallel()
 	dir := project(t, map[string]string{"sub/a": ""})

@@ -44,6 +44,16 @@ type Request struct {
 	Join    *Join    `json:"join,omitempty"`
 	Forget  *Forget  `json:"forget,omitempty"`
 	Restart *Restart `json:"restart,omitempty"`
+	KillAll *KillAll `json:"kill_all,omitempty"`
+}
+
+// KillAll asks the guest to kill all processes of the container, see the killAll method of the guest. The guest answers
+// with a KilledAll when they are gone, or when it gives up.
+type KillAll struct{}
+
+// KilledAll is the guest's answer to a KillAll.
+type KilledAll struct {
+	Survivors int `json:"survivors,omitempty"` // number of processes that could not be killed
 }
 
 // Dial asks the guest to connect to a TCP port in its container. The guest answers with a Connected. Then the
@@ -288,7 +298,8 @@ type Exec struct {
 	// in Started. This requires a resident guest, and excludes Live. The end of the output, Caps bytes of each stream,
 	// is kept until the command is forgotten. A host gets no output until it sends Order.Follow.
 	Detach bool
-	// ID is the reserved number of a detached command, or ProgramID; 0 for the guest's next number.
+	// ID is the reserved number of a detached command; 0 for the guest's next number. ProgramID marks the service's own program,
+	// detached or not.
 	ID int
 	// WallMS is the number of milliseconds after which a detached command is killed; 0 for no limit.
 	WallMS int64

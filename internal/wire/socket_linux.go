@@ -113,6 +113,21 @@ func (s *Socket) Reading(f func(fd int) bool) error {
 	return s.closedError(err)
 }
 
+// HungUp returns io.EOF if the peer of a socket has ended its direction or all of the connection, also while there is data to
+// read.
+func HungUp(fd int) error {
+	sockets := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} //nolint:gosec // the kernel's descriptors have 31 bits
+	if n, err := unix.Poll(sockets, 0); n > 0 && err == nil {
+		return io.EOF
+	}
+	return nil
+}
+
+// HungUp is HungUp for the socket. It also reports one that is closed.
+func (s *Socket) HungUp() bool {
+	return Control(s.in, func(int) error { return HungUp(s.fd) }) != nil // Close waits for it
+}
+
 // pending reports whether an epoll instance has an event. It asks only on kernels that need this before each wait.
 func pending(epoll int) bool {
 	if !forgets() {

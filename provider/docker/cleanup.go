@@ -86,7 +86,8 @@ func (s *sweeper) look(ctx context.Context) ([]sweep.Object, sweep.Facts, error)
 		return nil, sweep.Facts{}, err
 	}
 	found, now := s.marks(objects, folders), s.clock()
-	if sweep.HasPassed(found, now) {
+	candidates := slices.DeleteFunc(slices.Clone(found), func(o sweep.Object) bool { return !s.among(o) })
+	if sweep.HasPassed(candidates, now) {
 		info, err := s.engine.Info(ctx)
 		if err != nil {
 			return nil, sweep.Facts{}, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +15,42 @@ import (
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/test/faultproxy"
 	"github.com/fumehood/fumehood/test/tier"
 )
+
+// The daemon is asked for its time only if an object that may be removed has expired, and not for others.
+func TestCleanup_othersExpired(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.Start(t, socketOf(t))
+	var calls atomic.Int64
+	proxy.Decide(func(call string) faultproxy.Fault {
+		if call == "GET /info" {
+			calls.Add(1)
+		}
+		return faultproxy.None
+	})
+	p := newProvider(t, docker.Options{Host: proxy.Host})
+	ctx := context.WithoutCancel(t.Context())
+	over := start(t, p, fumehood.Spec{Image: busybox, Name: "others-expired", Keep: true, TTL: time.Hour}).Info().Name
+	t.Cleanup(func() {
+		p.OnlySandboxes(over)
+		if _, err := p.Cleanup(ctx, provider.CleanupOptions{Names: []string{over}}); err != nil {
+			t.Error(err)
+		}
+	})
+	p.SetClock(func() time.Time { return time.Now().Add(2 * time.Hour) })
+	for name, asked := range map[string]bool{"another": false, over: true} {
+		p.OnlySandboxes(name)
+		before := calls.Load()
+		if _, err := p.Cleanup(ctx, provider.CleanupOptions{DryRun: true}); err != nil {
+			t.Fatal(err)
+		}
+		if is := calls.Load() > before; is != asked {
+			t.Errorf("only %s: the daemon was asked: %v", name, is)
+		}
+	}
+}
 
 func TestCleanup_leaseClockJumps(t *testing.T) {
 	t.Parallel()

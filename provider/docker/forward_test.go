@@ -199,6 +199,25 @@ func TestForward_withoutNetwork(t *testing.T) {
 	}
 }
 
+func TestService_Dial(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, docker.Options{})
+	t.Run("no network", func(t *testing.T) {
+		t.Parallel()
+		conformance.CheckDial(t, start(t, p, fumehood.Spec{Image: "fumehood-test/python"}))
+	})
+	t.Run("project", func(t *testing.T) {
+		t.Parallel()
+		conformance.CheckDial(t, start(t, p, fumehood.Spec{Compose: project(t, `services: {default: {image: fumehood-test/python, command: sleep infinity, user: nobody}}`)}))
+	})
+	t.Run("unsupported", func(t *testing.T) {
+		t.Parallel()
+		sb := start(t, newProvider(t, docker.Options{Transport: docker.TransportEngine}), fumehood.Spec{Image: busybox})
+		_, err := sb.Dial(t.Context(), 8000)
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+	})
+}
+
 func TestForward_rejected(t *testing.T) {
 	t.Parallel()
 	sb := start(t, newProvider(t, docker.Options{Transport: docker.TransportEngine}), fumehood.Spec{Image: busybox})

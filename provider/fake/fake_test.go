@@ -76,6 +76,9 @@ func TestProgram_files(t *testing.T) {
 	if err := p.CloseStdin(); err != nil {
 		t.Error(err)
 	}
+	if n, err := p.Write([]byte("late")); n != 0 || !errors.Is(err, fumehood.ErrConfig) {
+		t.Errorf("a write after the end of standard input: %d, %v", n, err)
+	}
 	if res, err := p.Wait(ctx); err != nil || res.ExitCode != 3 || res.Stdout.Text() != "typed" || res.Stderr.Text() != "<nil>\n" {
 		t.Errorf("got %+v, %v", res, err)
 	}

@@ -43,7 +43,8 @@ func fileError(err error) error {
 		class = fumehood.ErrNotEmpty
 	case errors.Is(err, fs.ErrExist):
 		class = fumehood.ErrExists
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.EBUSY):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ETXTBSY), errors.Is(err, syscall.EBUSY),
+		errors.Is(err, archive.ErrChanged):
 		class = fumehood.ErrPermission
 	case errors.Is(err, archive.ErrNotRegular), errors.Is(err, syscall.ENXIO):
 		class = fumehood.ErrNotRegular

@@ -168,6 +168,9 @@ func TestStart_unsupported(t *testing.T) {
 	if _, err := sb.Forward(t.Context(), fumehood.Port{Container: 80}); !errors.Is(err, fumehood.ErrUnsupported) {
 		t.Errorf("a port: %v", err)
 	}
+	if _, err := sb.Dial(t.Context(), 80); !errors.Is(err, fumehood.ErrUnsupported) {
+		t.Errorf("a connection: %v", err)
+	}
 }
 
 func TestSandbox_folder(t *testing.T) {

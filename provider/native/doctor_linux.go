@@ -20,7 +20,7 @@ import (
 // is done. It returns false if sandboxes cannot work.
 func Diagnose(report func(provider.Check)) bool {
 	ok := true
-	for _, check := range []func() provider.Check{kernelCheck, usernsCheck, idsCheck, cgroupsCheck, overlayCheck, seccompCheck, networkCheck} {
+	for _, check := range []func() provider.Check{kernelCheck, filterCheck, usernsCheck, procCheck, idsCheck, cgroupsCheck, overlayCheck, seccompCheck, networkCheck} {
 		c := check()
 		ok = ok && c.Status != provider.StatusFail
 		report(c)
@@ -41,7 +41,34 @@ func kernelCheck() provider.Check {
 
 // failedCheck returns a failed check. It keeps the hint of the error.
 func failedCheck(name string, err error) provider.Check {
+	if typed, ok := errors.AsType[*fumehood.Error](err); ok {
+		return provider.Check{Name: name, Status: provider.StatusFail, Detail: typed.Err.Error(), Hint: typed.Hint}
+	}
 	return provider.Check{Name: name, Status: provider.StatusFail, Detail: err.Error()}
+}
+
+// filterCheck finds out what seccomp filters of this process, such as a container's, forbid.
+func filterCheck() provider.Check {
+	c := provider.Check{Name: "system calls", Status: provider.StatusOK, Detail: "not filtered"}
+	if err := checkFilter(); err != nil {
+		return failedCheck(c.Name, err)
+	}
+	if isFiltered() {
+		c.Detail = "filtered, but sandboxes can be started"
+	}
+	return c
+}
+
+func procCheck() provider.Check {
+	c := provider.Check{Name: "/proc", Status: provider.StatusOK, Detail: "nothing is hidden"}
+	switch err := checkProc(); {
+	case err != nil && rootless():
+		return failedCheck(c.Name, err)
+	case err != nil:
+		c = failedCheck(c.Name, err)
+		c.Status, c.Hint = provider.StatusNote, "only --user-namespace needs it: "+c.Hint
+	}
+	return c
 }
 
 func usernsCheck() provider.Check {
@@ -69,6 +96,10 @@ func idsCheck() provider.Check {
 	if err != nil {
 		c.Status, c.Detail = provider.StatusWarn, "root is the only user of sandboxes, and all files belong to it: "+err.Error()
 		c.Hint = "install the package uidmap, and add 65536 subordinate ids: `usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST USER`"
+		return c
+	}
+	if isRoot() {
+		c.Detail += ", as those of this user namespace"
 		return c
 	}
 	c.Detail = fmt.Sprintf("0 to 65535: root is this user, the others are the host's users from %d on and groups from %d on", ids.firstUID, ids.firstGID)
@@ -108,9 +139,9 @@ func cgroupsCheck() provider.Check {
 		c.Hint = "mount the control groups, writable; --user-namespace limits the processes of each user"
 		return c
 	}
-	c.Hint = "run as root, or hand control groups of version 1 over by chown"
+	c.Hint = groupsHint() + ", or hand control groups of version 1 over by chown"
 	if v2 {
-		c.Hint = "run as root, or in a control group of this user: `systemd-run --user --scope --property Delegate=yes COMMAND`"
+		c.Hint = groupsHint() + ", or run in a control group of this user: `systemd-run --user --scope --property Delegate=yes COMMAND`"
 	}
 	return c
 }

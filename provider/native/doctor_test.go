@@ -39,7 +39,7 @@ func checkDiagnosis(t *testing.T, want map[string]provider.Status) {
 			t.Errorf("no hint: %+v", c)
 		}
 	})
-	if !ok || seen != 7 {
+	if !ok || seen != 9 {
 		t.Errorf("%v after %d checks", ok, seen)
 	}
 }

@@ -25,7 +25,7 @@ const firstFile = "first-"
 
 // prepareFirst gives the first process its subordinate ids and writes the file, before the process does anything.
 func (s *service) prepareFirst(ctx context.Context) error {
-	if ids := s.sb.p.ids; ids != nil && s == s.sb.services[0] {
+	if ids := s.sb.p.ids; ids != nil && s.oci == nil && s == s.sb.services[0] {
 		if err := ids.assign(ctx, s.init.pid); err != nil {
 			return fmt.Errorf("map subordinate ids: %w", err)
 		}
@@ -88,7 +88,7 @@ func (s *service) killInside(ctx context.Context) error {
 		none = true
 		for _, e := range all {
 			pid, err := strconv.Atoi(e.Name())
-			if err == nil && pid != s.init.pid && killIn(namespace.Ino, pid) {
+			if err == nil && pid != s.init.pid && killIn("pid", namespace.Ino, pid) {
 				none = false
 			}
 		}

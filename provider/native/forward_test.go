@@ -94,6 +94,11 @@ func TestService_Forward(t *testing.T) {
 	}
 }
 
+func TestService_Dial(t *testing.T) {
+	t.Parallel()
+	conformance.CheckDial(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian, User: "tester"}))
+}
+
 func TestProvider_Start_portInUse(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, native.Options{})

@@ -17,6 +17,11 @@ func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
 		return nil, nil
 	}
 	limits, groups := spec.Limits.WithDefaults(), delegatedGroups()
+	runtime, err := p.runtimeOf(spec)
+	if err != nil {
+		return nil, err
+	}
+	countsUsers := p.inUserNamespace() && runtime == nil // the kernel limits the processes of each user
 	var all, named []string
 	for _, l := range []struct {
 		name       string
@@ -25,7 +30,7 @@ func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
 	}{
 		{"memory", "memory", limits.Memory > 0, spec.Limits.Memory > 0},
 		{"swap", "memory", limits.Memory > 0, false},
-		{"pids", "pids", limits.PIDs > 0 && (p.ids != nil || !rootless()), spec.Limits.PIDs > 0 && !p.inUserNamespace()}, // in a user namespace, each user has as many
+		{"pids", "pids", limits.PIDs > 0 && (p.ids != nil || !rootless() || runtime != nil), spec.Limits.PIDs > 0 && !countsUsers}, // each user may have as many
 		{"cpus", "cpu", limits.CPUs > 0, spec.Limits.CPUs > 0},
 	} {
 		if groups[l.controller] != "" {
@@ -51,7 +56,7 @@ func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
 	if len(all) > 0 {
 		p.unlimited.Do(func() {
 			message := "processors are not limited"
-			if !p.inUserNamespace() {
+			if !countsUsers {
 				message = "neither processors nor processes are limited"
 			}
 			p.log.Warn("without control groups, the memory of processes is only measured every "+sparse.String()+", files do not count, and "+message, "limits", strings.Join(all, " "))
@@ -62,10 +67,14 @@ func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
 
 // groupsHint is what a user may do to have control groups.
 func groupsHint() string {
-	if rootless() {
-		return "run as root"
+	switch writable := "run where " + cgroupRoot + " is writable"; {
+	case !rootless():
+		return writable
+	case isRoot():
+		return rootHint() + ", and " + writable
+	default:
+		return rootHint()
 	}
-	return "run where " + cgroupRoot + " is writable"
 }
 
 // noFreezer returns the error for Freeze without control groups.

@@ -23,7 +23,8 @@ import (
 type memoryLimiter struct {
 	limit int64 // bytes
 	roots func() []int
-	own   uint64        // the inode of the PID namespace's file; 0 for none
+	kind  string        // of the namespace that the processes are in: "pid", or "user" under a runtime
+	own   uint64        // the inode of that namespace's file; 0 for none
 	kills *atomic.Int64 // counts
 	stop  chan struct{}
 	ended sync.WaitGroup
@@ -36,12 +37,15 @@ const (
 )
 
 // watchMemory starts a memoryLimiter. The processes are those that roots returns, with their descendants; the first is the first
-// process of a PID namespace. close stops it.
-func watchMemory(limit int64, kills *atomic.Int64, roots func() []int) *memoryLimiter {
-	m := &memoryLimiter{limit: limit, kills: kills, roots: roots, stop: make(chan struct{})}
+// process of a PID namespace, or, under a runtime, of a user namespace. close stops it.
+func watchMemory(limit int64, kills *atomic.Int64, byRuntime bool, roots func() []int) *memoryLimiter {
+	m := &memoryLimiter{limit: limit, kills: kills, kind: "pid", roots: roots, stop: make(chan struct{})}
+	if byRuntime {
+		m.kind = "user"
+	}
 	if all := roots(); len(all) > 0 {
 		var st unix.Stat_t
-		if unix.Stat(fmt.Sprintf("/proc/%d/ns/pid", all[0]), &st) == nil { // it has not ended
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", all[0], m.kind), &st) == nil { // it has not ended
 			m.own = st.Ino
 		}
 	}
@@ -93,7 +97,7 @@ func (m *memoryLimiter) measure() (sum int64) {
 			break
 		}
 		m.kills.Add(1) // before anybody sees its end
-		if !killIn(m.own, pid) {
+		if !killIn(m.kind, m.own, pid) {
 			m.kills.Add(-1)
 			continue
 		}
@@ -102,19 +106,19 @@ func (m *memoryLimiter) measure() (sum int64) {
 	return sum
 }
 
-// killIn kills a process if it is in a PID namespace, or in one below it, and reports whether it did. namespace is the
-// inode of its file.
-func killIn(namespace uint64, pid int) bool {
+// killIn kills a process if it is in a namespace of a kind, "pid" or "user", or in one below it, and reports whether it did.
+// namespace is the inode of its file.
+func killIn(kind string, namespace uint64, pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false // has ended
 	}
 	defer unix.Close(fd)
 	// From here on, the descriptor stands for the process that is compared, whatever gets its number later.
-	return isBelow(fmt.Sprintf("/proc/%d/ns/pid", pid), namespace) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	return isBelow(fmt.Sprintf("/proc/%d/ns/%s", pid, kind), namespace) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// isBelow reports whether a file is that of a PID namespace, or of one below it.
+// isBelow reports whether a file is that of a namespace, or of one below it.
 func isBelow(file string, namespace uint64) bool {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	for err == nil {

@@ -45,10 +45,10 @@ func TestKillIn(t *testing.T) {
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/pid", one.Process.Pid), &st); err != nil {
 		t.Fatal(err)
 	}
-	if killIn(st.Ino, nested(two)) {
+	if killIn("pid", st.Ino, nested(two)) {
 		t.Fatal("a process that is not in the namespace was killed")
 	}
-	if !killIn(st.Ino, nested(one)) {
+	if !killIn("pid", st.Ino, nested(one)) {
 		t.Fatal("a process in a namespace below was not killed")
 	}
 	if err := one.Wait(); err == nil {

@@ -35,7 +35,7 @@ func NetworkHelper() (string, error) {
 	if err := unix.Access(tunnels, unix.R_OK|unix.W_OK); err != nil && rootless() {
 		return "", &fumehood.Error{
 			Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: &os.PathError{Op: "access", Path: tunnels, Err: err},
-			Hint: "run `modprobe tun` and `chmod 666 " + tunnels + "` as root, or use no network",
+			Hint: "run `modprobe tun` and `chmod 666 " + tunnels + "` as root, in a container add the device (Docker's --device " + tunnels + "), or use no network",
 		}
 	}
 	path, err := exec.LookPath(helper)

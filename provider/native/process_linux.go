@@ -241,7 +241,7 @@ func (p *process) configure(ctx context.Context, c setup.Config) error {
 		<-p.ended
 		return fmt.Errorf("answer of the guest: %w%s", err, lastOutput(p.stderr))
 	}
-	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hints[reply.Fault]}
+	return &fumehood.Error{Class: classOf(reply.Fault), Err: fmt.Errorf("%s: %s", reply.Step, reply.Error), Hint: hintOf(reply.Fault)}
 }
 
 // sendFiles sends descriptors, each with a byte.
@@ -282,6 +282,7 @@ func classOf(f setup.Fault) error {
 		return fumehood.ErrConfig
 	case setup.FaultIDs, setup.FaultFill:
 		return fumehood.ErrUnsupported
+	case setup.FaultDenied:
 	}
 	return fumehood.ErrInfrastructure
 }
@@ -292,6 +293,13 @@ var hints = map[setup.Fault]string{
 	setup.FaultMount: "mount another path",
 	setup.FaultFill:  "use the docker provider",
 	setup.FaultIDs:   "add subordinate ids (`fumehood doctor`), run as root, or run the commands as root in the sandbox",
+}
+
+func hintOf(f setup.Fault) string {
+	if f == setup.FaultDenied {
+		return deniedHint()
+	}
+	return hints[f]
 }
 
 // lastOutput returns what a guest wrote to standard error, for an error.

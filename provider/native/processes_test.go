@@ -11,6 +11,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 func TestExec_manyAtOnce(t *testing.T) {
@@ -53,5 +54,49 @@ func TestExec_divided(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestKillAll(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t, native.Options{})
+	t.Run("guest", func(t *testing.T) {
+		t.Parallel()
+		conformance.CheckKillAll(t, start(t, p, fumehood.Spec{Image: busybox}), nil, "", "nobody")
+	})
+	t.Run("user", func(t *testing.T) {
+		t.Parallel()
+		conformance.CheckKillAll(t, start(t, p, fumehood.Spec{Image: busybox, User: "nobody"}), nil, "", "root")
+	})
+	t.Run("kept", func(t *testing.T) {
+		t.Parallel()
+		conformance.CheckKillAll(t, again(t, p, keep(t, p, fumehood.Spec{Image: busybox})), nil, "", "nobody")
+	})
+	t.Run("own program", func(t *testing.T) {
+		t.Parallel()
+		sb := start(t, p, fumehood.Spec{Compose: &fumehood.Compose{Content: `
+services:
+  default: {image: ` + busybox + `, command: [sh, -c, "setsid sleep 1001 & sleep 1002"]}
+  other: {image: ` + busybox + `, command: [sleep, "1000"]}`}})
+		other, err := sb.Lookup("other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conformance.CheckKillAll(t, sb, other, "", "nobody")
+		if got := run(t, sb, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 100[12]' | sort -u | wc -l"); got != "2" {
+			t.Errorf("the service's own program has %s processes", got)
+		}
+	})
+}
+
+func TestExec_forkBomb(t *testing.T) {
+	for name, bomb := range conformance.ForkBombs {
+		t.Run(name, func(t *testing.T) {
+			if name != "holding" {
+				tier.Need(t, tier.All) // it takes the processors from all other tests
+			}
+			sb := start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian})
+			conformance.CheckForkBomb(t, sb, fumehood.DefaultPIDs, bomb, "")
+		})
 	}
 }

@@ -104,10 +104,7 @@ func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 		c.mu.Unlock()
 	}
 	out := func(_ fumehood.Stream, p []byte) { _, _ = tail.Write(p) }
-	if s.sb.Key != nil {
-		return s.Guests.Launch(ctx, cmd, out)
-	}
-	return s.Guests.Start(ctx, cmd, true, out)
+	return s.Guests.Launch(ctx, cmd, out)
 }
 
 // leave makes the guest of a kept sandbox go on with what keepRunning does.

@@ -53,10 +53,25 @@ var _ fumehood.Provider = (*Provider)(nil)
 
 // CheckSupport returns an ErrUnsupported if this user or machine cannot make sandboxes, without trying it.
 func CheckSupport() error {
-	if err := checkKernel(); err != nil || os.Geteuid() == 0 {
+	if err := checkMachine(rootless()); err != nil || !rootless() {
 		return err
 	}
-	return checkUserns()
+	return checkNamespaces()
+}
+
+// checkMachine returns an ErrUnsupported if no sandbox can be started here: in user namespaces, or without. Where a part of
+// /proc is hidden, those of gVisor can.
+func checkMachine(namespaces bool) error {
+	if err := checkKernel(); err != nil {
+		return err
+	}
+	switch err := checkFilter(); {
+	case !namespaces:
+		return err
+	case err != nil || checkUserns() != nil:
+		return checkNamespaces() // it names everything
+	}
+	return nil
 }
 
 // oldest is the oldest kernel that can make sandboxes: since 5.12 there is mount_setattr(2).
@@ -82,7 +97,7 @@ func checkKernel() error {
 // can be determined.
 func New(ctx context.Context, opts Options) (*Provider, error) {
 	const op = "make native provider"
-	if err := CheckSupport(); err != nil {
+	if err := checkMachine(opts.UserNamespace || rootless()); err != nil {
 		return nil, err
 	}
 	var err error
@@ -122,11 +137,6 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	p.live()
 	if p.filter, err = p.seccomp(); err != nil {
 		return nil, err
-	}
-	if opts.UserNamespace {
-		if err := checkUserns(); err != nil {
-			return nil, err
-		}
 	}
 	p.guest = sync.OnceValues(func() (string, error) {
 		file, err := install(context.WithoutCancel(ctx), filepath.Join(cache, "guest"), p.log)
@@ -188,11 +198,15 @@ func (p driver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) 
 	if hasDockerfile(spec) { // it becomes an image
 		flat.Compose = nil
 	}
-	if _, err := p.runtimeOf(flat); err != nil {
+	runtime, err := p.runtimeOf(flat)
+	if err == nil && runtime == nil && p.inUserNamespace() {
+		err = checkNamespaces()
+	}
+	if err != nil {
 		return nil, err
 	}
 	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec}, p: p.Provider, mounts: mounts}
-	sb.About.OneUser = rootless() && p.ids == nil
+	sb.About.OneUser = rootless() && p.ids == nil && runtime == nil // gVisor has users of its own
 	if spec.Keep {
 		sb.Key = box.NewKey()
 	}
@@ -211,7 +225,7 @@ func (p *Provider) checkSpec(spec fumehood.Spec) error {
 		feature, hint = "leave the disk of a sandbox without a limit", "set a disk limit, or use the docker provider"
 	case rootless() && onDisk(spec.Limits.WithDefaults()):
 		feature = "give a sandbox a disk that is not in memory without root"
-		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or run as root"
+		hint = "lower the disk limit to at most 1 GiB and half of the memory limit, or " + rootHint()
 	case !spec.Network.IsNone():
 		_, err := NetworkHelper()
 		return err

@@ -47,6 +47,7 @@ type rights struct {
 	groups func(t *testing.T) []string // makes control groups of the user; nil for none
 	ids    bool                        // subordinate ids, and the device of network helpers
 	images []string                    // besides busybox
+	runsc  bool                        // the program on the PATH
 }
 
 // asUserWith is asUser with rights.
@@ -131,6 +132,13 @@ func asUserWith(t *testing.T, r rights, test func(t *testing.T)) {
 	cmd.Env = []string{
 		unprivileged + "=1", "HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), tier.Variable + "=" + os.Getenv(tier.Variable),
 		"FUMEHOOD_PROBE=" + probe,
+	}
+	if r.runsc {
+		text, err := os.ReadFile(withRuntime(t, "runsc").Runtime)
+		if err := errors.Join(err, files.WriteProgram(filepath.Join(dir, "runsc"), text, 0o755)); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+		cmd.Env = append(cmd.Env, "PATH="+dir+":"+os.Getenv("PATH"))
 	}
 	enter := "set -e\n"
 	if r.groups != nil {
@@ -348,11 +356,17 @@ func promisesOfOneUser(t *testing.T, column string, project bool) {
 
 // promisesOf checks the promises for sandboxes of an image, or for projects of busybox.
 func promisesOf(t *testing.T, h conformance.Harness, image string, project bool) {
+	t.Helper()
+	promisesWith(t, native.Options{}, h, image, project)
+}
+
+// promisesWith is promisesOf for a provider with options.
+func promisesWith(t *testing.T, opts native.Options, h conformance.Harness, image string, project bool) {
+	t.Helper()
 	program, err := os.ReadFile(conformance.BuildProbe(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var opts native.Options
 	if image == busybox {
 		opts.CacheDir = filepath.Join(t.TempDir(), "cache")
 	}

@@ -55,9 +55,9 @@ func (p *Provider) runtimeOf(spec fumehood.Spec) (*ociRuntime, error) {
 		return nil, nil
 	case spec.Compose != nil:
 		feature = withProject
-	case os.Geteuid() != 0:
+	case rootless() && !isGVisor(name):
 		feature = "without root"
-	case delegates():
+	case delegates() && !rootless():
 		feature = "without control groups"
 	case p.opts.UserNamespace:
 		feature = "in a user namespace"
@@ -99,6 +99,9 @@ func (o *ociRuntime) args(state, command string, more ...string) []string {
 	if o.gvisor {
 		args = append(args, "--network=none", "--overlay2=root:"+o.layer)
 	}
+	if rootless() { // its processes are in the sandbox's control group already, if there is one
+		args = append(args, "--rootless", "--ignore-cgroups")
+	}
 	return append(append(args, command, "--detach"), more...)
 }
 
@@ -112,9 +115,11 @@ const (
 const container = "sandbox"
 
 // launchRuntime starts the runtime, which starts the first process. disk is the writable layer; nil if that is in memory.
-func (s *service) launchRuntime(disk *os.File) error {
-	if err := s.starters.create(); err != nil {
-		return fmt.Errorf("make control groups: %w", err)
+func (s *service) launchRuntime(ctx context.Context, disk *os.File) error {
+	if !rootless() { // there it is the sandbox's, which exists
+		if err := s.starters.create(); err != nil {
+			return fmt.Errorf("make control groups: %w", err)
+		}
 	}
 	spec, err := s.ociSpec()
 	if err != nil {
@@ -141,7 +146,7 @@ func (s *service) launchRuntime(disk *os.File) error {
 		}
 		s.oci.layer = fmt.Sprintf("dir=%s,size=%d", root.Scratch, st.Bavail*uint64(st.Bsize)) //nolint:gosec // not negative
 	}
-	s.init, err = s.supervise(setup.Launch{Config: s.config}, "run", "--bundle", s.sb.folder)
+	s.init, err = s.supervise(ctx, setup.Launch{Config: s.config}, "run", "--bundle", s.sb.folder)
 	if err == nil && disk != nil {
 		err = s.init.sendFiles(disk)
 	}
@@ -149,7 +154,7 @@ func (s *service) launchRuntime(disk *os.File) error {
 }
 
 // supervise starts a guest in the sandbox by one of the runtime's commands.
-func (s *service) supervise(l setup.Launch, command string, more ...string) (*process, error) {
+func (s *service) supervise(ctx context.Context, l setup.Launch, command string, more ...string) (*process, error) {
 	pids, err := os.MkdirTemp(s.sb.folder, "pid-")
 	if err != nil {
 		return nil, err
@@ -157,14 +162,43 @@ func (s *service) supervise(l setup.Launch, command string, more ...string) (*pr
 	l.PIDFile = filepath.Join(pids, "pid")
 	l.Args = s.oci.args(filepath.Join(s.sb.folder, stateFolder), command, append(more, "--pid-file", l.PIDFile, container)...)
 	// It gives up rights itself.
-	p, err := launch(s.sb.guest, s.starters, allRights, &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}, modeRuntime, nil)
+	attributes := &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	if rootless() {
+		s.sb.p.mapIDs(attributes, s.sb.folder)
+	}
+	p, err := launch(s.sb.guest, s.starters, allRights, attributes, modeRuntime, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := setup.Send(p, l); err != nil {
+	if ids := s.sb.p.ids; ids != nil {
+		if err = ids.assign(ctx, p.pid); err != nil {
+			err = fmt.Errorf("map subordinate ids: %w", err)
+		}
+	}
+	if err == nil {
+		err = setup.Send(p, l)
+	}
+	if err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
 	return p, nil
+}
+
+// endRuntime kills what the runtime has started in a user namespace: the descendants of the process that supervises it.
+func (s *service) endRuntime(ctx context.Context) error {
+	var namespace unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/user", s.init.pid), &namespace); err != nil || s.init.over() {
+		return nil // everything has ended: the supervisor waits for it
+	}
+	return eventually(ctx, func() (none bool, err error) {
+		none = true
+		for _, pid := range descendants([]int{s.init.pid})[1:] {
+			if killIn("user", namespace.Ino, pid) {
+				none = false
+			}
+		}
+		return none, nil
+	})
 }
 
 // configure sends a guest its Config and waits for the answer.

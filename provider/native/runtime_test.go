@@ -72,6 +72,69 @@ func TestRuntime_Promises(t *testing.T) {
 	}
 }
 
+// gVisor needs no root.
+func TestRuntime_Promises_rootless(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	asUserWith(t, rights{runsc: true}, func(t *testing.T) {
+		opts := withRuntime(t, "runsc")
+		opts.CacheDir = filepath.Join(t.TempDir(), "cache")
+		exceptions := map[string]conformance.Exception{
+			"errors/forbidden file is ErrPermission": conformance.RootMayAll,
+			stopKept:                                 notKept(newProvider(t, opts), "sandboxes of a runtime cannot be kept"),
+		}
+		promisesWith(t, opts, conformance.Harness{
+			Column: "native runsc busybox rootless", Users: conformance.Users{Name: "tester", UID: 1000, GID: 1000}, Exceptions: exceptions,
+		}, busybox, false)
+	})
+}
+
+// Without control groups the memory of gVisor is measured, and nothing ends its processes but this process.
+func TestRuntime_rootless_ends(t *testing.T) {
+	t.Parallel()
+	tier.Need(t, tier.All)
+	asUserWith(t, rights{runsc: true}, func(t *testing.T) {
+		opts := withRuntime(t, "runsc")
+		opts.CacheDir, opts.AllowUnenforcedLimits = filepath.Join(t.TempDir(), "cache"), true
+		opts.StateDir = filepath.Join(t.TempDir(), "state")
+		p := newProvider(t, opts)
+		ofSandboxes := func() (n int) {
+			files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if line, err := os.ReadFile(file); err == nil && strings.Contains(string(line), opts.StateDir) {
+					n++
+				}
+			}
+			return n
+		}
+		sb := start(t, p, fumehood.Spec{Image: busybox, Limits: fumehood.Limits{Memory: 192 << 20}})
+		if n := ofSandboxes(); n == 0 {
+			t.Error("no process of gVisor")
+		}
+		res, err := sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"tail", "-c", "1000000000", "/dev/zero"}, Timeout: time.Minute})
+		if err != nil || res.Outcome != fumehood.OutOfMemory {
+			t.Errorf("got %+v, %v", res, err)
+		}
+		_, err = sb.Exec(t.Context(), fumehood.Cmd{Args: []string{"true"}})
+		conformance.WantError(t, err, fumehood.ErrBroken)
+		other := start(t, p, fumehood.Spec{Image: busybox})
+		run(t, other, "(setsid sh -c 'while :; do :; done' &) > /dev/null 2>&1")
+		for _, sb := range []fumehood.Sandbox{sb, other} {
+			if err := sb.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := ofSandboxes(); n != 0 {
+			t.Errorf("%d processes of gVisor are left", n)
+		}
+		_, err = p.Start(t.Context(), fumehood.Spec{Image: busybox, Keep: true})
+		conformance.WantError(t, err, fumehood.ErrUnsupported)
+	})
+}
+
 func TestRuntime_attacks(t *testing.T) {
 	// In these file systems there is no such file. crun does not keep the attributes of the root file system.
 	for name, suid := range map[string][]string{

@@ -65,7 +65,9 @@ func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) 
 	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
 		return nil, err
 	}
-	if s.oci != nil {
+	if s.oci != nil && rootless() {
+		s.starters = s.cgroup // nothing could move its processes later
+	} else if s.oci != nil {
 		if s.starters, err = openCgroup(sb.folder, startersName(sb.folder), fumehood.Limits{}); err != nil {
 			return nil, err
 		}
@@ -116,10 +118,12 @@ func (s *service) describe(plan servicePlan, limits fumehood.Limits) {
 		s.config.Root.Tmpfs = append(s.config.Root.Tmpfs, setup.Tmpfs(t))
 	}
 	if s.sb.p.inUserNamespace() {
-		s.config.UserNamespace, s.config.Root.Scratch = true, scratch
-		s.config.Root.Passed, s.config.OneUser = !rootless(), rootless() && s.sb.p.ids == nil
+		s.config.UserNamespace, s.config.Root.Passed, s.config.OneUser = true, !rootless(), s.sb.About.OneUser
+		if s.oci == nil {
+			s.config.Root.Scratch = scratch
+		}
 	}
-	if !s.cgroup.has("pids") && limits.PIDs > 0 && s.config.UserNamespace { // elsewhere the host's processes of the same user would count
+	if !s.cgroup.has("pids") && limits.PIDs > 0 && s.config.UserNamespace && s.oci == nil { // elsewhere the host's processes of the same user would count
 		s.config.Processes = uint64(limits.PIDs)
 	}
 	for _, kv := range env {
@@ -149,7 +153,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 
 // build starts the service. If it fails, close removes what was made.
 func (s *service) build(ctx context.Context) error {
-	if !s.config.UserNamespace {
+	if s.config.Root.Scratch != scratch {
 		if err := os.Mkdir(s.config.Root.Scratch, 0o700); err != nil && !errors.Is(err, fs.ErrExist) { // of another service
 			return err
 		}
@@ -185,10 +189,10 @@ func (s *service) build(ctx context.Context) error {
 		return fmt.Errorf("set limits: %w", lerr)
 	}
 	if s.oci != nil {
-		err = s.launchRuntime(disk)
+		err = s.launchRuntime(ctx, disk)
 	}
 	if err != nil {
-		return fmt.Errorf("start the guest in new namespaces: %w", err)
+		return launchFailure(err)
 	}
 	if err := s.prepareFirst(ctx); err != nil {
 		return err
@@ -209,12 +213,21 @@ func (s *service) build(ctx context.Context) error {
 		})
 	}
 	if !s.cgroup.has("memory") && s.memory > 0 {
-		s.limiter = watchMemory(s.memory, &s.ooms, s.processes)
+		s.limiter = watchMemory(s.memory, &s.ooms, s.oci != nil, s.processes)
 	}
 	if err := s.Guests.Attach(ctx); err != nil {
 		return err
 	}
 	return errors.Join(s.Guests.Ready(ctx), s.deaf)
+}
+
+// launchFailure returns the error of a first process that could not be started.
+func launchFailure(err error) error {
+	err = fmt.Errorf("start the guest in new namespaces: %w", err)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err, Hint: deniedHint()}
+	}
+	return err
 }
 
 // launchFirst starts the first process, with the descriptors more.
@@ -319,7 +332,7 @@ func (s *service) launchIn(ctx context.Context, mode string) (*process, error) {
 	case s.frozen.Load() || s.sb.Kept() && s.cgroup.frozen():
 		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the sandbox is paused")}
 	case s.oci != nil:
-		return s.supervise(setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
+		return s.supervise(ctx, setup.Launch{}, "exec", "--process", filepath.Join(s.sb.folder, processFile))
 	}
 	return launch(s.sb.guest, s.cgroup, s.config.Capabilities, &unix.SysProcAttr{}, mode, nil, s.init.pidfd)
 }
@@ -370,7 +383,10 @@ func (s *service) close(ctx context.Context) error {
 		s.limiter = nil
 	}
 	var errs []error
-	if s.oci != nil { // the processes that the runtime has started are not children of s.init's
+	switch { // the end of s.init does not end what the runtime has started
+	case s.oci != nil && rootless() && s.init != nil:
+		errs = append(errs, s.endRuntime(ctx))
+	case s.oci != nil:
 		errs = append(errs, removeGroups(ctx, s.sb.folder))
 	}
 	if s.init != nil {

@@ -28,16 +28,19 @@ import (
 )
 
 // subordinate are host ids that this user may use besides its own, by programs with more rights. In sandboxes the user
-// is root, and these are the users and groups 1 to 65535.
+// is root, and these are the users and groups 1 to 65535. A root without rootRights may use the ids of its own namespace.
 type subordinate struct {
 	firstUID, firstGID int
-	uidMapper          string // the path of newuidmap
+	uidMapper          string // the path of newuidmap; empty for root
 	gidMapper          string
 	guest              func() (string, error)
 }
 
 // subordinateIDs returns the ids that this user has. The error says why there are none, or why they cannot be used.
 func subordinateIDs() (*subordinate, error) {
+	if isRoot() {
+		return rootIDs()
+	}
 	u, err := user.Current()
 	if err != nil {
 		return nil, err
@@ -60,6 +63,28 @@ func subordinateIDs() (*subordinate, error) {
 		return nil, errors.New("this process may not get new privileges, which newuidmap needs")
 	}
 	return s, nil
+}
+
+// rootIDs returns the ids of a root without rootRights.
+func rootIDs() (*subordinate, error) {
+	has, err := setup.PermittedSet()
+	if err != nil {
+		return nil, err
+	}
+	const needed = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETFCAP
+	if has&needed != needed {
+		return nil, errors.New("root lacks one of the capabilities SETUID, SETGID and SETFCAP")
+	}
+	for _, mapping := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
+		here, err := os.ReadFile(mapping)
+		if err != nil {
+			return nil, err
+		}
+		if !mapped(string(here), 0, idsOfEach) {
+			return nil, fmt.Errorf("this process's user namespace has not all ids from 0 to %d", idsOfEach-1)
+		}
+	}
+	return &subordinate{firstUID: 1, firstGID: 1}, nil
 }
 
 // firstOf returns the first of 65535 host ids that a user has in a file of subuid(5), if this process's user namespace
@@ -109,6 +134,11 @@ func (s *subordinate) attributes(a *syscall.SysProcAttr) {
 
 // assign gives the ids to the user namespace of a process, which waits meanwhile.
 func (s *subordinate) assign(ctx context.Context, pid int) error {
+	if s.uidMapper == "" {
+		line := fmt.Appendf(nil, "0 0 %d\n", idsOfEach)
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/uid_map", pid), line, 0)
+		return cmp.Or(err, os.WriteFile(fmt.Sprintf("/proc/%d/gid_map", pid), line, 0))
+	}
 	assign := func(program string, own, first int) error {
 		cmd := exec.CommandContext(ctx, program, strconv.Itoa(pid), "0", strconv.Itoa(own), "1", "1", strconv.Itoa(first), strconv.Itoa(idsOfEach-1)) //nolint:gosec // numbers
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -38,10 +37,6 @@ func idRange(folder string) int {
 	const n = (lastID - firstID) / idsOfEach
 	return firstID + int(sum.Sum64()%n)*idsOfEach //nolint:gosec // below 2^31
 }
-
-// rootless reports whether this process runs without root. Then sandboxes are in user namespaces whose root is this
-// process's user. Other users exist there only if this user has subordinate ids.
-func rootless() bool { return os.Geteuid() != 0 }
 
 // inUserNamespace reports whether sandboxes are in user namespaces.
 func (p *Provider) inUserNamespace() bool { return p.opts.UserNamespace || rootless() }
@@ -96,27 +91,7 @@ func (p *process) pass(r setup.Root) error {
 	send := func(fd int) error { return p.WriteFile([]byte{0}, fd) }
 	err = wire.Control(userns, func(ns int) error { return r.Pass(send, ns) })
 	if fault := setup.FaultOf(err); fault != "" {
-		return &fumehood.Error{Class: classOf(fault), Err: err, Hint: hints[fault]}
+		return &fumehood.Error{Class: classOf(fault), Err: err, Hint: hintOf(fault)}
 	}
 	return err
-}
-
-// checkUserns returns an ErrUnsupported if this machine cannot make sandboxes in user namespaces, without trying it.
-func checkUserns() error {
-	const op = "make native provider"
-	for file, off := range map[string]string{
-		"/proc/sys/user/max_user_namespaces": "0", "/proc/sys/kernel/unprivileged_userns_clone": "0",
-		"/proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1",
-	} {
-		if os.Geteuid() == 0 && !strings.HasPrefix(file, "/proc/sys/user/") {
-			continue
-		}
-		if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == off {
-			return &fumehood.Error{
-				Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("user namespaces are disabled: %s is %s", file, off),
-				Hint: "change it, run as root without user namespaces, or use the docker provider",
-			}
-		}
-	}
-	return nil
 }

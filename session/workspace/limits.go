@@ -99,7 +99,7 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.limit != fumehood.NoLimit {
-		p = p[:min(int64(len(p)), b.left+1)] // one extra byte shows whether there is more
+		p = p[:min(int64(len(p))-1, b.left)+1] // one extra byte shows whether there is more
 	}
 	n, err := b.r.Read(p)
 	b.left -= int64(n)

@@ -22,6 +22,9 @@ var fileCommands = map[string]command{
 	"socket": {"FILE", 1, func(_ context.Context, env Env, args []string) error {
 		return env.System.Special("socket", args[0])
 	}},
+	"device": {"FILE: a device like /dev/null, which only root may create", 1, func(_ context.Context, env Env, args []string) error {
+		return env.System.Special("device", args[0])
+	}},
 	"link": {"TARGET FILE: a symbolic link", 2, func(_ context.Context, env Env, args []string) error {
 		return env.System.Link(args[0], args[1])
 	}},

@@ -50,6 +50,8 @@ func (host) Special(kind, path string) error {
 	switch kind {
 	case "fifo":
 		return unix.Mkfifo(path, 0o644)
+	case "device":
+		return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))) //nolint:gosec // small
 	case "socket":
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 		if err != nil {

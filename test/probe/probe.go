@@ -65,7 +65,7 @@ type System interface {
 	Terminal() (rows, cols int, ok bool)
 	// Sparse creates a file of size bytes that takes no disk space.
 	Sparse(path string, size int64) error
-	// Special creates a file of a kind, "fifo" or "socket".
+	// Special creates a file of a kind, "fifo", "socket" or "device".
 	Special(kind, path string) error
 	// Link creates path as a symbolic link to target.
 	Link(target, path string) error

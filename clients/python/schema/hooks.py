@@ -16,6 +16,7 @@ import os
 import random
 import tarfile
 import threading
+import time
 import zlib
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -75,6 +76,7 @@ class World:
         self.runtime: str = self.ask("POST", f"{at}/runtimes", {})["id"]
         self.ask("POST", f"{at}/checkpoints", {})
         self.evaluation: str = self.ask("POST", "/v1/evaluations", EVALUATION)["id"]
+        self.run = self.end_of(self.evaluation)
         atexit.register(self.write)
 
     def write(self) -> None:
@@ -91,9 +93,17 @@ class World:
     def ask(self, method: str, path: str, body: object = None) -> Any:
         return call(method, path, body, self.lease)
 
+    def end_of(self, evaluation: str) -> str:
+        """Wait for the end of an evaluation, and return the folder of its run."""
+        at = f"/v1/evaluations/{evaluation}"
+        while not (found := self.ask("GET", at))["ended"]:
+            time.sleep(0.1)
+        folder: str = found["run"]
+        return folder
+
     def new_box(self) -> str:
-        """Start a sandbox with a few files."""
-        box: str = self.ask("POST", "/v1/sandboxes", {})["id"]
+        """Start a sandbox with a journal and a few files."""
+        box: str = self.ask("POST", "/v1/sandboxes?journal=true", {})["id"]
         self.fill(box)
         return box
 
@@ -228,6 +238,11 @@ def query(name: str, values: dict[str, Any], rng: random.Random) -> None:
             del values[key]
     if "path" in values and rng.random() < 0.8:
         values["path"] = rng.choice(FILES)
+    for key, usual in (("run", the_world().run), ("folder", str(PROJECT / "runs"))):
+        if key in values and rng.random() < 0.8:
+            values[key] = usual
+    if "by" in values and rng.random() < 0.8:
+        values["by"] = rng.choice(("sample", "epoch", "outcome", "metadata.x"))
     # The root has files that cannot be archived, which breaks the connection: the headers have been sent.
     if name == "read-archive" and not str(values.get("path", "x")).strip("/."):
         values["path"] = "seed"

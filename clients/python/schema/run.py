@@ -26,10 +26,11 @@ CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
     "response_headers_conformance,response_schema_conformance,lines_conformance"
 )
-# Operations that cannot succeed: only kept sandboxes have logs and expire; local ones have no image and no connection.
+# Operations that cannot succeed: only kept sandboxes have logs and expire, schemathesis upgrades no connection, and
+# local sandboxes have no image and no connection.
 NEVER = {
-    "docker": {"get-logs", "renew-sandbox"},
-    "local": {"get-logs", "renew-sandbox", "prepare-images", "get-connection"},
+    "docker": {"get-logs", "renew-sandbox", "open-port"},
+    "local": {"get-logs", "renew-sandbox", "open-port", "prepare-images", "get-connection"},
 }
 ENVIRONMENTS = {"local": "type: local\n", "docker": f"{{type: docker, docker: {{image: {IMAGE}}}}}\n"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from fumehood import Client, Sandbox
+from fumehood import Client, Provider, Sandbox
 
 IMAGE = "fumehood-test/python"
 BINARY = os.environ.get("FUMEHOOD_BINARY", "")
@@ -54,12 +55,23 @@ def containers(name: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
+def kill(sandbox: str) -> None:
+    """Kill all processes of a sandbox, from outside."""
+    if PROVIDER != "native":
+        subprocess.run(["docker", "kill", *containers(sandbox)], check=True, capture_output=True)
+        return
+    for groups in Path("/proc").glob("[0-9]*/cgroup"):
+        with contextlib.suppress(OSError):  # it has ended
+            if f"/fumehood/{sandbox}-" in groups.read_text():
+                os.kill(int(groups.parent.name), signal.SIGKILL)
+
+
 def native_sandboxes() -> list[str]:
     """Return the sandboxes of the native provider that this process and its children have made."""
     return [path.name for path in Path(os.environ["XDG_STATE_HOME"], "fumehood", "native").glob("*")]
 
 
-def needs(provider: str) -> None:
+def needs(provider: str | None) -> None:
     """Skip a test if the provider does not work here. Load the image of the native provider."""
     if provider != "native":
         return
@@ -73,7 +85,7 @@ def needs(provider: str) -> None:
 class OnProvider(unittest.TestCase):
     """Tests with a client and a sandbox of a provider. Subclasses name it."""
 
-    provider: ClassVar[str] = ""
+    provider: ClassVar[Provider | None] = None
     arguments: ClassVar[Sequence[str]] = ()
     client: ClassVar[Client]
     sb: ClassVar[Sandbox]
@@ -83,7 +95,7 @@ class OnProvider(unittest.TestCase):
         if not cls.provider or not BINARY:
             raise unittest.SkipTest("FUMEHOOD_BINARY names no program: run make test-client")
         needs(cls.provider)
-        cls.client = Client(arguments=["--provider", cls.provider, *cls.arguments])
+        cls.client = Client(provider=cls.provider, arguments=cls.arguments)
         cls.addClassCleanup(cls.client.close)
         cls.sb = cls.start()
 

@@ -4,28 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tempfile
 import unittest
 import weakref
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from fumehood import (
+    AsyncClient,
     BrokenError,
+    ClosedError,
     ConfigError,
     DirectoryNotFoundError,
     FumehoodError,
     InfrastructureError,
+    IsDirectoryError,
     LimitError,
     NotExecutableError,
     NotStartedError,
     Output,
     ProgramNotFoundError,
     Result,
+    SandboxNotFoundError,
     StaleError,
     TooLargeError,
     UnavailableError,
     UserNotFoundError,
 )
-from fumehood._adapter import Clients, Loops, explain, mark_missing, settle, start_failure, translate
+from fumehood._adapter import (
+    Clients,
+    Loops,
+    Shared,
+    download_file,
+    ended,
+    ended_blocking,
+    explain,
+    mark_missing,
+    settle,
+    start_failure,
+    translate,
+    upload_file,
+)
+from fumehood._errors import from_json
 from fumehood.session import SessionResult
 from tests.real import needs_server
 
@@ -41,6 +62,7 @@ class TestStartFailure(unittest.TestCase):
             (UserNotFoundError("x"), 126),
             (NotStartedError("x"), 126),
             (NO_PROCESS, 126),
+            (BrokenError("x", op="exec"), 126),
         ]:
             with self.subTest(type(error).__name__):
                 result = start_failure(error)
@@ -51,7 +73,6 @@ class TestStartFailure(unittest.TestCase):
     def test_raised(self) -> None:
         for error in (
             UnavailableError("x", op="exec"),
-            BrokenError("x", op="exec"),
             StaleError("x", op="exec"),
             ConfigError("x", op="exec"),
             InfrastructureError("x", op="exec"),
@@ -65,9 +86,55 @@ class TestStartFailure(unittest.TestCase):
     def test_op(self) -> None:
         """What counts is a limit of the call that started the command."""
         error = LimitError("x", op="stream")
-        self.assertEqual(start_failure(error, "stream").exit_code, 126)
+        self.assertEqual(start_failure(error, op="stream").exit_code, 126)
         with self.assertRaises(LimitError):
             start_failure(error)
+
+    def test_own(self) -> None:
+        """Errors that a framework has its own for are raised."""
+        self.assertEqual(start_failure(NotExecutableError("x"), ProgramNotFoundError).exit_code, 126)
+        with self.assertRaises(NotExecutableError):
+            start_failure(NotExecutableError("x"), ProgramNotFoundError, NotExecutableError)
+
+
+class TestEnded(unittest.TestCase):
+    def outcome(self, given: object, *own: type[FumehoodError]) -> object:
+        """Return what a call that returns or raises something ends as, which is the same if it blocks."""
+
+        def call() -> Any:
+            if isinstance(given, FumehoodError):
+                raise given
+            return given
+
+        async def later() -> Any:
+            return call()
+
+        try:
+            found = asyncio.run(ended(later(), *own))
+        except FumehoodError as e:
+            with self.assertRaises(type(e)):
+                ended_blocking(call, *own)
+            raise
+        if isinstance(given, (Result, FumehoodError)):
+            self.assertEqual(ended_blocking(call, *own), found)
+        return found
+
+    def test_ends(self) -> None:
+        lost = Result("lost", -1, reason="x", caused_inside=True)
+        for given, code in [(Result("exited", 3), 3), (lost, 137), (ProgramNotFoundError("x"), 127)]:
+            with self.subTest(given):
+                found = self.outcome(given)
+                assert isinstance(found, Result)
+                self.assertEqual(found.exit_code, code)
+        for error in (Result("lost", -1, reason="x"), UnavailableError("x"), InfrastructureError("x")):
+            with self.subTest(error), self.assertRaises((UnavailableError, InfrastructureError)):
+                self.outcome(error)
+        with self.assertRaises(DirectoryNotFoundError):
+            self.outcome(DirectoryNotFoundError("x"), DirectoryNotFoundError)
+
+    def test_process(self) -> None:
+        """A command that runs is left alone."""
+        self.assertEqual(self.outcome("a process"), "a process")
 
 
 class TestSettle(unittest.TestCase):
@@ -94,6 +161,8 @@ class TestSettle(unittest.TestCase):
 
         cases: list[tuple[FumehoodError, type[Exception]]] = [
             (UnavailableError("x"), GoneError),
+            (SandboxNotFoundError("x"), GoneError),
+            (ClosedError("x"), GoneError),
             (BrokenError("x"), GoneError),
             (StaleError("x"), GoneError),
             (InfrastructureError("x"), InfrastructureError),
@@ -107,6 +176,22 @@ class TestSettle(unittest.TestCase):
                     self.assertEqual((str(raised.exception), raised.exception.__cause__), ("fumehood: x", error))
 
 
+class TestShared(unittest.TestCase):
+    def test_users(self) -> None:
+        """All users have one client, which ends with the last one; the next one has another."""
+        shared = Shared(["--some"])
+        client = shared.acquire()
+        self.assertIs(shared.acquire(), client)
+        shared.release()
+        self.assertIs(shared.acquire(), client)
+        shared.release()
+        shared.release()
+        with self.assertRaisesRegex(ClosedError, "client: closed"):
+            client.connect()
+        self.assertIsNot(shared.acquire(), client)
+        shared.release()
+
+
 class TestText(unittest.TestCase):
     def test_mark_missing(self) -> None:
         self.assertEqual(mark_missing(Output(b"abc", 3)), b"abc")
@@ -117,6 +202,10 @@ class TestText(unittest.TestCase):
         error = FumehoodError("refused", hint="allow it (--allow-unsafe)")
         self.assertEqual(explain(error, settings, "Options allow"), f"{error}\nOptions allow it: allow_unsafe")
         self.assertEqual(explain(FumehoodError("x"), settings, "Options allow"), "x")
+        refused = {"class": "permission-denied", "message": "refused", "hint": "start it so", "flag": "allow-unsafe"}
+        for own in (True, False):
+            error = from_json(refused, 403, own)
+            self.assertEqual(explain(error, settings, "Options allow"), "refused\nOptions allow it: allow_unsafe")
 
 
 def trio_run() -> Callable[..., None] | None:
@@ -125,6 +214,33 @@ def trio_run() -> Callable[..., None] | None:
     except ImportError:
         return None
     return trio.run
+
+
+@needs_server
+class TestFiles(unittest.TestCase):
+    """Copies of single files, where a path has a folder."""
+
+    def test_files(self) -> None:
+        async def work(here: Path) -> None:
+            there = here / "there"  # the local provider's files are those of this machine
+            (here / "source").write_bytes(b"x" * (3 << 20))
+            async with AsyncClient(provider="local") as client, await client.start() as sb:
+                await upload_file(sb, here / "source", f"{there}/new/file", mode=0o600)
+                self.assertEqual((await sb.stat(f"{there}/new/file")).mode & 0o777, 0o600)
+                await download_file(sb, f"{there}/new/file", here / "target")
+                self.assertEqual((here / "target").read_bytes(), b"x" * (3 << 20))
+                with self.assertRaises(IsADirectoryError):
+                    await upload_file(sb, here, f"{there}/none")
+                with self.assertRaises(IsDirectoryError):
+                    await download_file(sb, f"{there}/new", here / "target")
+                with self.assertRaises(TooLargeError):
+                    await download_file(sb, f"{there}/new/file", here / "target", max_bytes=1 << 20)
+
+        with tempfile.TemporaryDirectory() as folder:
+            here = Path(folder)
+            asyncio.run(work(here))
+            self.assertEqual((here / "target").stat().st_size, 3 << 20)  # as it was
+            self.assertEqual(sorted(path.name for path in here.iterdir()), ["source", "target", "there"])
 
 
 class TestLoops(unittest.TestCase):

@@ -209,7 +209,7 @@ class TestLease(unittest.TestCase):
             self.assertTrue(again.wait(WAITS))
             finish(core.close())
             self.assertEqual([g.target for g in fake.got if g.method == "POST"], ["/v1/leases"])
-            with self.assertRaises(_errors.UnavailableError):
+            with self.assertRaises(_errors.ClosedError):
                 finish(core.call(Request("GET", "/v1/x")))
 
     def test_gone(self) -> None:

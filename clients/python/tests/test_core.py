@@ -14,6 +14,7 @@ from fumehood._aio import running_io
 from fumehood._calls import Request, segment
 from fumehood._core import Core
 from fumehood._io import IO, Address, finish, parse_address
+from fumehood._values import Deadline
 from tests.fake import Cut, Fake, Got, answer, failure
 
 Use = Callable[[Core], Coroutine[Any, Any, None]]
@@ -206,11 +207,11 @@ class TestCalls(unittest.TestCase):
         async def use(core: Core) -> None:
             began = time.monotonic()
             with self.assertRaises(TimeoutError) as caught:
-                await core.call(Request("GET", "/v1/x"), began + 0.1)
+                await core.call(Request("GET", "/v1/x"), Deadline(0.1))
             self.assertIsInstance(caught.exception, _errors.RequestTimeoutError)
             self.assertLess(time.monotonic() - began, 5)
             with self.assertRaises(_errors.RequestTimeoutError):
-                await core.call(Request("GET", "/v1/x"), began)
+                await core.call(Request("GET", "/v1/x"), Deadline(0))
 
         self.each(handler, use, lambda fake: self.assertEqual(len(fake.got), 1))
         waits.set()

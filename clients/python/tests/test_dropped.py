@@ -197,11 +197,11 @@ class TestDropped(unittest.TestCase):
             asyncio.run(main())
 
     def test_idle(self) -> None:
-        with Client(arguments=[*LOCAL, "--allow-kept"]) as client:
+        with Client(provider="local", allow_kept=True) as client:
             sandbox = client.start(idle=2)
             self.assertTrue(sandbox.run(["sleep", "3"]).success)
             self.assertTrue(wait_for(lambda: sandbox.name not in [each.name for each in client.sandboxes()]))
-            with self.assertRaises(fumehood.UnavailableError) as caught:
+            with self.assertRaises(fumehood.SandboxNotFoundError) as caught:
                 sandbox.run(["true"])
             self.assertIn("2s", str(caught.exception))
             self.assertIn("idle", caught.exception.hint)

@@ -1,5 +1,6 @@
 """Errors for a framework that is missing, and paths that lead out of a folder."""
 
+import re
 import tempfile
 import unittest
 from importlib import metadata
@@ -7,6 +8,41 @@ from pathlib import Path
 from unittest import mock
 
 from fumehood._framework import importing, outside
+from tests.adapters.ends import documented
+
+PYTHON = Path(__file__).parents[1]
+REPOSITORY = PYTHON.parents[1]
+
+
+def adapters() -> set[str]:
+    """Return the modules and packages of this package that import a framework."""
+    found = set()
+    for path in (PYTHON / "src" / "fumehood").glob("[a-z]*"):
+        files = path.glob("*.py") if path.is_dir() else [path]
+        found |= {path.stem for file in files if "importing(" in file.read_text("utf-8")}
+    return found
+
+
+class TestAdapters(unittest.TestCase):
+    def test_documented(self) -> None:
+        """All adapters have rows in the tables of the docs, a how-to, an extra, and tests."""
+        names = adapters()
+        self.assertGreaterEqual(len(names), 8)
+        for name in names:
+            with self.subTest(name):
+                documented(name)
+                self.assertTrue((REPOSITORY / "docs" / "howto" / f"{name}.md").exists())
+                tests = next((PYTHON / "tests").glob(f"**/test_{name}.py")).read_text("utf-8")
+                self.assertRegex(tests, r"\bENDS\b")
+                self.assertRegex(tests, r"\bREAL\b")
+        for page, rows in [
+            (REPOSITORY / "docs" / "frameworks.md", r"^\| `(\w+)` \|.*\| killed \|$"),
+            (PYTHON / "README.md", r"^\| `fumehood\.(\w+)` \|"),
+        ]:
+            self.assertEqual(set(re.findall(rows, page.read_text("utf-8"), re.MULTILINE)), names, page.name)
+        project = (PYTHON / "pyproject.toml").read_text("utf-8").partition("[project.optional-dependencies]")[2]
+        extras = re.findall(r"^([\w-]+) = \[", project.partition("\n[")[0], re.MULTILINE)
+        self.assertEqual({each.replace("-", "_") for each in extras} - {"trio"}, names - {"slopcodebench"})
 
 
 class TestImporting(unittest.TestCase):

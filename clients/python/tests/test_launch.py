@@ -57,6 +57,9 @@ open(sys.argv[0] + '.ended', 'w').close()""")
         self.assertIn("status 3; no daemon", str(caught.exception))
         with self.assertRaises(_errors.ConfigError):
             Server("/nonexistent/fumehood")
+        line = '{"level": "ERROR", "msg": "--idle: not a time", "exit_code": 2, "class": "config"}'
+        with self.assertRaisesRegex(_errors.ConfigError, "^server: idle: not a time$"):
+            Server(self.program(f"sys.stderr.write({line!r}); sys.exit(2)"))
         began = time.monotonic()
         with self.assertRaises(TimeoutError):
             Server(self.program("time.sleep(60)"), timeout=0.2)

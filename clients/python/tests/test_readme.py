@@ -23,10 +23,18 @@ class TestReadme(unittest.TestCase):
             "exited 0 42",
             "timed-out",
             "stdout one",
+            "signaled killed by the caller",
             "/tmp/example/missing",
+            "42\n pipe",
+            "a page of the sandbox",
             "ready",
+            "built",
+            "finished 0.5\n[('right', 2), ('wrong', 0)]",
+            "exited ['python3', '-c', 'print(6*7)']",
             "changed main.py",
             "['0', '1', '2'",
+            "timeout: 'soon' is not a duration",
+            "allow_egress=True))\nwith a network",
         ]
         self.assertEqual(len(blocks), len(wants))
         before = Path.cwd()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import fumehood
-from fumehood import AsyncClient, Client, Progress, session
+from fumehood import AsyncClient, Client, Progress, Provider, session
+from fumehood._sync import blocking_text
 from fumehood.session import Asset, AsyncRuntime, AsyncSession, Input, Runtime, Session, SessionChunk, SessionEnd
 from tests.fake import Cut, Fake, Got, answer, failure
 from tests.real import BINARY, IMAGE, WAITS, needs
@@ -272,9 +273,8 @@ class TestRequests(unittest.TestCase):
 
     def test_host_paths(self) -> None:
         with self.assertRaises(fumehood.ConfigError):
-            Client("unix:/x", host_paths=["/y"])
-        flag = f"--allow-host-path={Path('work').absolute()}"
-        self.assertEqual(Client(host_paths=["work"])._async._launch[1], (flag,))
+            Client("unix:/x", allow_host_paths=["/"])
+        self.assertEqual(Client(allow_host_paths=["."])._async._launch[1], (f"--allow-host-path={Path.cwd()}",))
 
 
 class TestNames(unittest.TestCase):
@@ -285,15 +285,14 @@ class TestNames(unittest.TestCase):
             self.assertEqual({name for name in dir(blocking) if not name.startswith("_")} - {"service"}, names)
             for name in names - {"spawn", "stream", "checkpoint"}:
                 one, other = getattr(blocking, name), getattr(asynchronous, name)
-                self.assertEqual(
-                    (inspect.getdoc(one), inspect.signature(one)), (inspect.getdoc(other), inspect.signature(other))
-                )
+                self.assertEqual(inspect.getdoc(one), blocking_text(inspect.getdoc(other)))
+                self.assertEqual(str(inspect.signature(one)), blocking_text(str(inspect.signature(other))))
 
 
 class Sessions(unittest.TestCase):
     """Real sessions. Subclasses name the provider."""
 
-    provider: ClassVar[str] = ""
+    provider: ClassVar[Provider | None] = None
     spec: ClassVar[dict[str, Any]] = {}
     client: ClassVar[Client]
     folder: ClassVar[Path]
@@ -310,7 +309,7 @@ class Sessions(unittest.TestCase):
         (cls.folder / "assets").mkdir()
         (cls.folder / "assets" / "want").write_text("one\ntwo\n")
         needs(cls.provider)
-        cls.client = Client(arguments=["--provider", cls.provider], host_paths=[cls.folder])
+        cls.client = Client(provider=cls.provider, allow_host_paths=[cls.folder])
         cls.addClassCleanup(cls.client.close)
 
     def open(self, **options: Any) -> Session:
@@ -337,8 +336,12 @@ class Sessions(unittest.TestCase):
             opened.reset()
             self.assertEqual(opened.read_files("**/*"), {"a.txt": b"one\ntwo\n", "in/b": b"two"})
             self.assertEqual(runtime.service.run(["cat", "in/b"]).stdout.text, "two")
-        with self.assertRaises(fumehood.UnavailableError):
+        with self.assertRaises(fumehood.SandboxNotFoundError):
             runtime.execute("true")
+        opened.close()
+        for call in (opened.reset, lambda: runtime.execute("true"), lambda: runtime.service.run(["true"])):
+            with self.assertRaisesRegex(fumehood.ClosedError, f"^session {opened.id}: closed$"):
+                call()
         graded = self.open(
             workspace=None,
             snapshot=self.folder / "snapshot.tar.gz",
@@ -377,13 +380,12 @@ class Sessions(unittest.TestCase):
     def test_refused(self) -> None:
         with self.assertRaises(PermissionError) as caught:
             self.client.open_session(self.spec, workspace="/etc")
-        self.assertIn("--allow-host-path", str(caught.exception))
+        self.assertIn("Client(allow_host_paths=[...])", str(caught.exception))
 
     def test_asyncio(self) -> None:
         async def main() -> None:
-            arguments = ["--provider", self.provider]
             async with (
-                AsyncClient(arguments=arguments, host_paths=[self.folder]) as client,
+                AsyncClient(provider=self.provider, allow_host_paths=[self.folder]) as client,
                 await client.open_session(self.spec, workspace=self.folder / "work") as opened,
                 await opened.spawn() as runtime,
             ):
@@ -411,7 +413,7 @@ class TestLocal(Sessions):
 
 
 class TestDocker(Sessions):
-    provider = "docker"
+    provider: ClassVar[Provider | None] = "docker"
     spec: ClassVar[dict[str, Any]] = {"type": "docker", "docker": {"image": IMAGE}}
 
     def test_uploaded(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.adapters.ends import ENDS, documented, is_error, outcome
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, documented, is_error, outcome
 from tests.real import IMAGE, containers, needs_server, wait_for
 
 STUBS = Path(__file__).parent / "slop_code_stubs"
@@ -489,6 +491,29 @@ class TestRuntimes(unittest.TestCase):
         runtime = self.stream_of(spec(), image="fumehood-test/missing:0")
         with self.assertRaises(SolutionRuntimeError):
             next(runtime.stream("true", {}, 10))
+
+    def test_ends_real(self) -> None:
+        """Commands end as the page says. The working directory is a mount, and a stream has all output."""
+        slopcodebench.register(replace=True, limits={"pids": PIDS, "memory": MEMORY})
+        for end in REAL:
+            if end in ("its working directory is missing", "output limit", "canceled"):
+                continue
+            runtime = self.stream_of(spec())
+            self.assertEqual(list(runtime.stream("true", {}, 30))[-1].result.exit_code, 0)
+            assert runtime._container
+
+            async def execute(
+                args: list[str], timeout: float | None, runtime: FumehoodStreamingRuntime = runtime
+            ) -> str:
+                def call() -> RuntimeResult:
+                    return list(runtime.stream(shlex.join(args), {}, timeout))[-1].result
+
+                code = (await asyncio.to_thread(call)).exit_code
+                return documented("slopcodebench")["time limit"] if code == -1 else str(code)
+
+            with self.subTest(end):
+                asyncio.run(Driver("slopcodebench", runtime._container.runtime.id, execute).check(end))
+            runtime.cleanup()
 
     def test_documented(self) -> None:
         for name in ("fixtures", "data", "out"):

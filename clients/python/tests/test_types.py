@@ -13,8 +13,8 @@ from typing import Any
 
 import fumehood
 from fumehood import _errors
-from fumehood._client import environment_of
 from fumehood._files import content, reading
+from fumehood._specs import environment_of
 from fumehood._types import Decoders, Limits, Output, Port, Result, parse_time
 
 
@@ -90,7 +90,7 @@ class TestSources(unittest.TestCase):
     def test_refused(self) -> None:
         with self.assertRaises(fumehood.ConfigError):
             content(io.StringIO("a"))  # type: ignore[arg-type]
-        with self.assertRaises(fumehood.ConfigError):
+        with self.assertRaises(TypeError):
             content(1)  # type: ignore[arg-type]
 
     def check(self, source: Any, lengths: set[int]) -> None:

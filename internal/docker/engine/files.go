@@ -122,7 +122,7 @@ func (f *Files) Upload(ctx context.Context, dir string, content io.Reader) error
 	return f.c.extract(ctx, f.container, dir, func(tw *tar.Writer) error { return giveTo(tw, owner, content) })
 }
 
-// Download returns a path as a tar stream.
+// Download returns a path as a tar stream, without pipes, sockets and devices below it.
 func (f *Files) Download(ctx context.Context, path string) (io.ReadCloser, error) {
 	if err := visible(path); err != nil {
 		return nil, err
@@ -131,5 +131,5 @@ func (f *Files) Download(ctx context.Context, path string) (io.ReadCloser, error
 	if err != nil {
 		return nil, f.c.fileFailure(ctx, f.container, err)
 	}
-	return res.Content, nil
+	return newSkipping(res.Content), nil
 }

@@ -60,9 +60,10 @@ type Found struct {
 	Open func() (*os.File, error) // opens a regular file
 }
 
-// AddTo adds a file to an archive, as Pack does.
-func (f Found) AddTo(tw *tar.Writer, name string) error {
-	return f.addMember(tw, name, func(*tar.Header) {})
+// AddTo adds a file to an archive, as Pack does. It returns the header.
+func (f Found) AddTo(tw *tar.Writer, name string) (head tar.Header, err error) {
+	err = f.addMember(tw, name, func(h *tar.Header) { head = *h })
+	return head, err
 }
 
 func (f Found) addMember(tw *tar.Writer, name string, edit func(*tar.Header)) error {
@@ -106,7 +107,7 @@ const (
 
 // packContent writes a file's header and content. A file of at most readFirst bytes gets what reading it to its end
 // returns, whatever its size is said to be: the kernel says 0 or 4096 of its own files. A larger file gets as many bytes
-// as it has when it is opened. If it is shorter by then, that is an error.
+// as it has when it is opened. If it is shorter by then, zeros are in the place of the rest, and it returns ErrChanged.
 func packContent(tw *tar.Writer, head *tar.Header, f openFile) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -131,7 +132,12 @@ func packContent(tw *tar.Writer, head *tar.Header, f openFile) error {
 	}
 	n, err := io.Copy(tw, io.LimitReader(io.MultiReader(bytes.NewReader(start), f), head.Size))
 	if err == nil && n < head.Size {
-		err = fmt.Errorf("%s has become shorter than %d bytes while it was read", f.Name(), head.Size)
+		for ; err == nil && n < head.Size; n += page {
+			_, err = tw.Write(zeros[:min(page, head.Size-n)])
+		}
+		if err == nil {
+			err = fmt.Errorf("%w: %s has become shorter than %d bytes while it was read", ErrChanged, f.Name(), head.Size)
+		}
 	}
 	return err
 }
@@ -170,6 +176,9 @@ func Whole(read func(io.Reader) error) func(io.Reader) error {
 
 // ErrNotRegular reports a path that is a socket, a device or a pipe, or a directory instead of a file.
 var ErrNotRegular = errors.New("not a regular file")
+
+// ErrChanged reports a file that became shorter while it was packed. The archive can go on.
+var ErrChanged = errors.New("the file was changed")
 
 // OpenRegular opens a regular file for reading. It rejects all others, because opening a pipe or a device may block or
 // have side effects.

@@ -21,6 +21,8 @@ type Options struct {
 	// LinksAsText writes a link that can lead out of the tree as a file with the link's target as text. Otherwise such
 	// a link is an error.
 	LinksAsText bool
+	// Skipped is called with files that the archive says it leaves out, and how many there are. Nil ignores them.
+	Skipped func(files []SkippedFile, count int)
 }
 
 // ErrContent reports a bad archive: not a tar stream, cut short, or with an entry that is never accepted.
@@ -123,6 +125,9 @@ func (u *unpacker) entry(head *tar.Header, content io.Reader) error {
 	mode := head.FileInfo().Mode().Perm()
 	switch head.Typeflag {
 	case tar.TypeDir:
+		if files, count := ReadSkipped(head); count > 0 && u.opts.Skipped != nil {
+			u.opts.Skipped(files, count)
+		}
 		u.dirs = append(u.dirs, dirMode{name, mode, head.ModTime})
 		if name == "." {
 			return nil

@@ -148,9 +148,10 @@ const (
 	SocketDir = GuestDir + "/host"
 )
 
-// Reserved reports whether nothing may be mounted at a path of the sandbox, which is absolute, clean and without links.
+// Reserved reports whether nothing may be mounted at a path of the sandbox, which is absolute, clean and without links of the
+// image. /dev/fd leads to /proc.
 func Reserved(at string) bool {
-	for _, dir := range []string{GuestDir, "/proc", "/sys"} {
+	for _, dir := range []string{GuestDir, "/proc", "/sys", "/dev/fd"} {
 		if at == "/" || at == dir || strings.HasPrefix(at, dir+"/") {
 			return true
 		}
@@ -176,11 +177,12 @@ type Fault string
 
 // Faults of a failed set-up. Other errors are the machine's.
 const (
-	FaultUser  Fault = "user"  // there is no such user in the image
-	FaultImage Fault = "image" // the image cannot be used
-	FaultMount Fault = "mount" // a mount's source or target cannot be used
-	FaultIDs   Fault = "ids"   // the user namespace has no other user than root
-	FaultFill  Fault = "fill"  // the image has files where a volume is mounted, which are not copied
+	FaultUser   Fault = "user"   // there is no such user in the image
+	FaultImage  Fault = "image"  // the image cannot be used
+	FaultMount  Fault = "mount"  // a mount's source or target cannot be used
+	FaultIDs    Fault = "ids"    // the user namespace has no other user than root
+	FaultDenied Fault = "denied" // the machine, or a container on it, denies something
+	FaultFill   Fault = "fill"   // the image has files where a volume is mounted, which are not copied
 )
 
 // maxMessage bounds a Config and a Reply in bytes.

@@ -17,7 +17,7 @@ func TestSources_close_unset(t *testing.T) {
 func TestReserved(t *testing.T) {
 	for at, want := range map[string]bool{
 		"/": true, "/proc": true, "/proc/1": true, "/sys": true, "/sys/fs/cgroup": true, "/.fumehood": true, "/.fumehood/guest": true,
-		"/processes": false, "/system": false, "/.fumehood2": false, "/srv/proc": false, "/dev/x": false, "/etc": false,
+		"/processes": false, "/system": false, "/.fumehood2": false, "/srv/proc": false, "/dev/x": false, "/dev/fd": true, "/dev/fd/6/guest": true, "/dev/fdx": false, "/etc": false,
 	} {
 		if got := Reserved(at); got != want {
 			t.Errorf("%s: got %v", at, got)

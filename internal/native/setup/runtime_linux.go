@@ -66,12 +66,13 @@ func (l Launch) prepare() (step string, err error) {
 		return "separate mounts from the host's", os.NewSyscallError("mount", err)
 	}
 	// crun refuses control groups of version 1 if version 2 is mounted there too.
-	if err := unix.Unmount(cgroupRoot+"/unified", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
+	if err := unix.Unmount(cgroupRoot+"/unified", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
 		return "unmount version 2 of control groups", os.NewSyscallError("umount", err)
 	}
 	if l.Root == nil {
 		return "", nil
 	}
+	l.Root.userNamespace = l.UserNamespace
 	unix.Umask(0)
 	defer unix.Umask(0o022)
 	var s sources

@@ -92,6 +92,9 @@ func FaultOf(err error) Fault {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f.fault
 	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return FaultDenied
+	}
 	return ""
 }
 

@@ -87,19 +87,6 @@ func protocolError(format string, a ...any) error {
 	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the guest broke the protocol: "+format, a...)}
 }
 
-// Sweep makes the guest kill the processes that another guest's commands left after that guest died. user is the dead
-// guest's user id; nil means this guest's own. dead is what the dead guest reported about itself; zero if none has died.
-func (g *Guest) Sweep(ctx context.Context, user *int, dead wire.Swept) (wire.Swept, error) {
-	var swept wire.Swept
-	if err := g.ask(ctx, wire.Request{Sweep: &wire.Sweep{User: user, Since: dead.Began, PID: dead.PID}}, &swept); err != nil {
-		return wire.Swept{}, err
-	}
-	if swept.User < 0 || swept.Survivors < 0 || swept.PID < 0 || swept.Began == 0 {
-		return wire.Swept{}, protocolError("invalid answer to a sweep")
-	}
-	return swept, nil
-}
-
 // request opens the stream of a request.
 func (g *Guest) request(req wire.Request) (*wire.Stream, error) {
 	text, err := req.Encode()
@@ -213,6 +200,17 @@ func (g *Guest) Check(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) 
 	p := newProcess(cmd, true, out)
 	request := p.request(cmd)
 	request.Check = true
+	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Launch is Exec with live for the service's own program.
+func (g *Guest) Launch(ctx context.Context, cmd fumehood.Cmd, out provider.Sink) (*Process, error) {
+	p := newProcess(cmd, true, out)
+	request := p.request(cmd)
+	request.ID = wire.ProgramID
 	if err := g.begin(ctx, p, wire.Request{Exec: &request}); err != nil {
 		return nil, err
 	}

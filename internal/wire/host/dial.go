@@ -38,7 +38,10 @@ func (g *Guest) connect(ctx context.Context, request wire.Request) (*Conn, error
 	}
 	if connected.Failed != "" {
 		s.Close()
-		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("guest reports: %.400s", connected.Failed)}
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnavailable, Err: fmt.Errorf("guest reports: %.400s", connected.Failed),
+			Hint: "check that a program in the sandbox listens on the port: it may not have started yet",
+		}
 	}
 	return &Conn{wire.Content{Stream: s, Channel: wire.Stdout, Wrong: func(_ wire.Event, err error) error {
 		switch {

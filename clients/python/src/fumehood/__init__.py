@@ -13,8 +13,15 @@ exceptions, see FumehoodError.
 
 from ._client import AsyncClient as AsyncClient
 from ._client import Client as Client
+from ._command import CommandOptions as CommandOptions
+from ._command import Stdin as Stdin
+from ._copies import DownloadResult as DownloadResult
+from ._copies import FolderProgress as FolderProgress
+from ._copies import SkippedFile as SkippedFile
+from ._copies import UploadResult as UploadResult
 from ._errors import BrokenError as BrokenError
 from ._errors import CanceledError as CanceledError
+from ._errors import ClosedError as ClosedError
 from ._errors import ConfigError as ConfigError
 from ._errors import ConnectionLostError as ConnectionLostError
 from ._errors import DirectoryNotFoundError as DirectoryNotFoundError
@@ -34,21 +41,56 @@ from ._errors import PermissionDeniedError as PermissionDeniedError
 from ._errors import ProgramNotFoundError as ProgramNotFoundError
 from ._errors import ProtocolError as ProtocolError
 from ._errors import RequestTimeoutError as RequestTimeoutError
+from ._errors import SandboxNotFoundError as SandboxNotFoundError
 from ._errors import StaleError as StaleError
 from ._errors import TooLargeError as TooLargeError
 from ._errors import UnavailableError as UnavailableError
 from ._errors import UnsupportedError as UnsupportedError
 from ._errors import UserNotFoundError as UserNotFoundError
 from ._errors import VersionError as VersionError
+from ._evaluations import AsyncEvaluation as AsyncEvaluation
+from ._evaluations import AsyncRun as AsyncRun
+from ._evaluations import BuildStep as BuildStep
+from ._evaluations import EvaluateOptions as EvaluateOptions
+from ._evaluations import Evaluation as Evaluation
+from ._evaluations import EvaluationProgress as EvaluationProgress
+from ._evaluations import Results as Results
+from ._evaluations import ResumeOptions as ResumeOptions
+from ._evaluations import Run as Run
+from ._flags import Provider as Provider
+from ._forward import AsyncForward as AsyncForward
+from ._forward import AsyncPortStream as AsyncPortStream
+from ._journal import AsyncJournal as AsyncJournal
+from ._journal import JournalCommand as JournalCommand
+from ._journal import JournalEnd as JournalEnd
+from ._journal import JournalEntry as JournalEntry
+from ._journal import JournalFile as JournalFile
+from ._journal import JournalLost as JournalLost
+from ._journal import JournalNetwork as JournalNetwork
+from ._journal import JournalPhase as JournalPhase
+from ._journal import JournalSandbox as JournalSandbox
+from ._journal import JournalService as JournalService
 from ._process import AsyncEvents as AsyncEvents
 from ._process import AsyncProcess as AsyncProcess
 from ._process import AsyncStream as AsyncStream
 from ._process import AsyncWalk as AsyncWalk
+from ._runs import AsyncResults as AsyncResults
+from ._runs import Failure as Failure
+from ._runs import Group as Group
+from ._runs import PassAt as PassAt
+from ._runs import PhaseTimes as PhaseTimes
+from ._runs import Rate as Rate
+from ._runs import RunInfo as RunInfo
+from ._runs import RunSummary as RunSummary
+from ._runs import SampleResult as SampleResult
+from ._runs import Score as Score
+from ._runs import StepResult as StepResult
 from ._service import AsyncSandbox as AsyncSandbox
 from ._service import AsyncService as AsyncService
-from ._service import CommandOptions as CommandOptions
-from ._service import Stdin as Stdin
 from ._sync import Events as Events
+from ._sync import Forward as Forward
+from ._sync import Journal as Journal
+from ._sync import PortStream as PortStream
 from ._sync import Process as Process
 from ._sync import Sandbox as Sandbox
 from ._sync import Service as Service
@@ -73,3 +115,110 @@ from ._types import SandboxInfo as SandboxInfo
 from ._types import ServiceInfo as ServiceInfo
 from ._types import Usage as Usage
 from ._version import __version__ as __version__
+
+__all__ = [
+    "AsyncClient",
+    "AsyncEvaluation",
+    "AsyncEvents",
+    "AsyncForward",
+    "AsyncJournal",
+    "AsyncPortStream",
+    "AsyncProcess",
+    "AsyncResults",
+    "AsyncRun",
+    "AsyncSandbox",
+    "AsyncService",
+    "AsyncStream",
+    "AsyncWalk",
+    "BrokenError",
+    "BuildStep",
+    "CanceledError",
+    "Chunk",
+    "Client",
+    "ClosedError",
+    "CommandOptions",
+    "Compose",
+    "ConfigError",
+    "ConnectInfo",
+    "ConnectionLostError",
+    "DirectoryNotFoundError",
+    "DownloadResult",
+    "End",
+    "EvaluateOptions",
+    "Evaluation",
+    "EvaluationProgress",
+    "Event",
+    "Events",
+    "ExistsError",
+    "Failure",
+    "FileInfo",
+    "FolderProgress",
+    "ForkError",
+    "Forward",
+    "FumehoodError",
+    "Group",
+    "InfrastructureError",
+    "IsDirectoryError",
+    "Journal",
+    "JournalCommand",
+    "JournalEnd",
+    "JournalEntry",
+    "JournalFile",
+    "JournalLost",
+    "JournalNetwork",
+    "JournalPhase",
+    "JournalSandbox",
+    "JournalService",
+    "LimitError",
+    "Limits",
+    "Mount",
+    "NotDirectoryError",
+    "NotEmptyError",
+    "NotExecutableError",
+    "NotFoundError",
+    "NotRegularError",
+    "NotStartedError",
+    "Outcome",
+    "Output",
+    "PassAt",
+    "PermissionDeniedError",
+    "PhaseTimes",
+    "Port",
+    "PortStream",
+    "Process",
+    "ProcessInfo",
+    "ProgramNotFoundError",
+    "Progress",
+    "ProtocolError",
+    "Provider",
+    "Rate",
+    "RequestTimeoutError",
+    "Result",
+    "Results",
+    "ResumeOptions",
+    "Rlimits",
+    "Run",
+    "RunInfo",
+    "RunSummary",
+    "SampleResult",
+    "Sandbox",
+    "SandboxInfo",
+    "SandboxNotFoundError",
+    "Score",
+    "Service",
+    "ServiceInfo",
+    "SkippedFile",
+    "StaleError",
+    "Stdin",
+    "StepResult",
+    "Stream",
+    "TooLargeError",
+    "UnavailableError",
+    "UnsupportedError",
+    "UploadResult",
+    "Usage",
+    "UserNotFoundError",
+    "VersionError",
+    "Walk",
+    "__version__",
+]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from ._aio import running_io
-from ._client import AsyncClient
-from ._errors import FumehoodError, LimitError, NotStartedError, StaleError, TooLargeError, UnavailableError
+from ._client import AsyncClient, Client
+from ._core import GONE as GONE
+from ._errors import BrokenError, FumehoodError, LimitError, NotStartedError, TooLargeError, UnavailableError
+from ._files import writing
+from ._service import AsyncService
 from ._types import Ended, Output, Result
 
 E = TypeVar("E", bound=Ended)
@@ -21,17 +26,15 @@ T = TypeVar("T")
 # whether it reaches anything, is decided for each one by its settings.
 FLAGS = ("--allow-egress", "--allow-host-path", "/", "--max-body", "1GiB")
 
-GONE = (UnavailableError, StaleError)  # the errors of a sandbox that does not exist, or no longer does
 
-
-def start_failure(error: FumehoodError, op: str = "exec") -> Result:
+def start_failure(error: FumehoodError, *own: type[FumehoodError], op: str = "exec") -> Result:
     """Return the result that a shell has for a program that does not start: 127 or 126, with the error on stderr.
 
-    It is also that of a command for which programs of the sandbox, such as a fork bomb, leave no process: code in the
-    sandbox has caused that. Any other error of op is raised.
+    It is also that of a command for which code in the sandbox leaves no process, such as a fork bomb, or no sandbox: it
+    must not get another try by that. Any other error of op is raised, and so is one of the classes in own.
     """
     limited = isinstance(error, LimitError) and error.op == op and not isinstance(error, TooLargeError)
-    if not (limited or isinstance(error, NotStartedError)):
+    if isinstance(error, own) or not (limited or isinstance(error, (NotStartedError, BrokenError))):
         raise error
     text = f"{error}\n".encode()
     code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -50,6 +53,29 @@ def settle(result: E) -> E:
     return replace(result, exit_code=137)
 
 
+async def ended(call: Awaitable[T], *own: type[FumehoodError]) -> T | Result:
+    """Return how the command of a call ended, as all adapters have it, or the process that it started.
+
+    A command that did not start has the result of start_failure, except for the classes of errors that the framework
+    has its own for. What the framework makes of a time limit and of output that was cut is left to the adapter.
+    """
+    try:
+        found: Any = await call
+        if isinstance(found, Ended):
+            found = settle(found)
+    except FumehoodError as e:
+        return start_failure(e, *own)
+    return found  # type: ignore[no-any-return]
+
+
+def ended_blocking(call: Callable[[], Result], *own: type[FumehoodError]) -> Result:
+    """Return how the command of a call ended, as ended does for a coroutine."""
+    try:
+        return settle(call())
+    except FumehoodError as e:
+        return start_failure(e, *own)
+
+
 @contextlib.contextmanager
 def translate(framework: Callable[[str], Exception]) -> Iterator[None]:
     """Raise the errors of a sandbox that is gone as the framework's own."""
@@ -60,9 +86,13 @@ def translate(framework: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def explain(error: FumehoodError, settings: Mapping[str, str], where: str) -> str:
-    """Return an error's text, with the settings that allow what was refused, by what the server's advice names."""
-    text = str(error)
-    names = [name for advice, name in settings.items() if advice in text]
+    """Return an error's text, with the settings that allow what was refused.
+
+    What the adapter's server refuses has a flag; its hint is for those who start the client themselves. What sandboxes
+    may not have is named in the advice for the command line.
+    """
+    text = error.message if error.flag else str(error)
+    names = [name for advice, name in settings.items() if advice in text or advice == f"--{error.flag}"]
     return f"{text}\n{where} it: {', '.join(names)}" if names else text
 
 
@@ -75,6 +105,21 @@ def mark_missing(output: Output) -> bytes:
     """Return output, with a line at its beginning if that was dropped."""
     lost = output.total - len(output.data)
     return missing(lost, "more than is kept").lstrip().encode() + output.data if lost > 0 else output.data
+
+
+async def upload_file(to: AsyncService, source: Path, path: str, *, mode: int = 0) -> None:
+    """Write a file from a path of this machine. A folder there is an IsADirectoryError."""
+    with source.open("rb") as file:
+        await to.upload(file, path, mode=mode)
+
+
+async def download_file(of: AsyncService, path: str, target: Path, *, max_bytes: int = 0) -> None:
+    """Read a file into a path of this machine, where it appears when it is complete.
+
+    A folder that code in the sandbox has put in its place is an IsDirectoryError. AsyncService.download would copy it.
+    """
+    with writing(target) as file:
+        await of.download(path, file, max_bytes=max_bytes)
 
 
 class Clients:
@@ -100,6 +145,31 @@ class Clients:
                 await client.close()
 
         await running_io().shielded(end)
+
+
+class Shared:
+    """A client that all threads of this process share, with its server. Both end with the last user."""
+
+    def __init__(self, flags: Sequence[str] = FLAGS) -> None:
+        self._flags = flags
+        self._users = 0
+        self._client: Client | None = None
+        self._lock = threading.RLock()  # a finalizer that releases may run where a thread acquires
+
+    def acquire(self) -> Client:
+        """Return the client. It starts the server when it is first used. Each call needs one of release."""
+        with self._lock:
+            self._users += 1
+            self._client = self._client or Client(arguments=self._flags)
+            return self._client
+
+    def release(self) -> None:
+        """End the client, with all its sandboxes, if nobody else uses it."""
+        with self._lock:
+            self._users -= 1
+            client, self._client = (None, self._client) if self._users else (self._client, None)
+        if client is not None:
+            client.close()
 
 
 class Loops(Generic[T]):

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ._errors import ConfigError
 from ._io import IO, Stop, Work, expired, remaining
+from ._values import Deadline
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class AsyncioIO(IO):
             raise ConfigError("client: used in another event loop", hint="create an AsyncClient in each loop")
         return self._loop
 
-    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
+    async def ready(self, sock: socket.socket, writing: bool, deadline: Deadline | None) -> None:
         loop, limit, fd = self._running(), remaining(deadline), sock.fileno()
         waiter: asyncio.Future[bool] = loop.create_future()
         timer = None if limit is None else loop.call_later(limit, _wake, waiter, False)
@@ -38,7 +39,7 @@ class AsyncioIO(IO):
             self._readers[fd] = (waiter, 0)
         try:
             if not await waiter:
-                raise expired()
+                raise expired(deadline)
         finally:
             if writing:
                 loop.remove_writer(fd)

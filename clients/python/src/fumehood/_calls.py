@@ -11,16 +11,17 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from . import _errors as errors
 from . import _http
-from ._files import Target, writing
+from ._files import Target, check_target, writing
 from ._io import IO, Address, Connection
 from ._launch import Server, forks
 from ._types import JSON, plain
+from ._values import Deadline
 from ._version import __version__
 
 log = logging.getLogger("fumehood")
@@ -47,10 +48,13 @@ class Request:
     body: bytes | None = None
     pieces: Iterator[bytes] | None = None  # instead of body; such a request is sent once
     length: int = -1  # bytes of pieces; -1 if unknown
+    sent: Callable[[], object] | None = None  # called after each of pieces
+    total: int = 0  # bytes of pieces that were sent
     content: str = "application/json"
     lease: str = ""
     key: str = ""  # the server runs requests with the same key once
     repeat: bool = False  # may be sent again without a key, as a GET may
+    upgrade: str = ""  # the protocol that the connection gets
 
     @property
     def repeatable(self) -> bool:
@@ -159,6 +163,13 @@ class Answer:
         line, _, self._left = b"".join(pieces).partition(b"\n")
         return line + b"\n"
 
+    def upgraded(self) -> Connection:
+        """Return the connection of an answer with the status 101, which belongs to the caller from now on."""
+        connection, self._connection = self._connection, None
+        if connection is None or self.status != 101:
+            raise errors.ProtocolError(f"answer: status {self.status} in the place of an upgrade")
+        return connection
+
     def close(self) -> None:
         """Close the connection if the body has not been read to its end."""
         connection, self._connection = self._connection, None
@@ -187,7 +198,7 @@ class Calls:
 
     # Connections
 
-    async def _take(self, request: Request, deadline: float | None) -> Connection:
+    async def _take(self, request: Request, deadline: Deadline | None) -> Connection:
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -204,6 +215,11 @@ class Calls:
             while True:
                 self._idle.pop().close()
 
+    def end(self) -> None:
+        """Close the connections that no call uses, and those that are given back later."""
+        self._closed = True
+        self.close_idle()
+
     def give(self, connection: Connection) -> None:
         """Take back a connection whose answer has been read."""
         if connection.reusable and not self._closed and len(self._idle) < IDLE:
@@ -216,22 +232,22 @@ class Calls:
         if self._forks != forks.count:
             raise errors.ForkError("client: used after fork", hint="create a client in the child process")
         if self._closed:
-            raise errors.UnavailableError("client: closed")
+            raise errors.ClosedError("client: closed")
 
     # Calls
 
-    async def open(self, request: Request, deadline: float | None = None) -> Answer:
+    async def open(self, request: Request, deadline: Deadline | None = None) -> Answer:
         """Send a request and return its answer, of which the body can be read. An answer of failure is raised."""
         return (await self._repeat(request, deadline, whole=False))[0]
 
-    async def call(self, request: Request, deadline: float | None = None) -> bytes:
+    async def call(self, request: Request, deadline: Deadline | None = None) -> bytes:
         """Send a request and return the body of its answer."""
         _, body = await self._repeat(request, deadline, whole=True)
         if request.key:
             self._received.append(request.key)
         return body
 
-    async def _repeat(self, request: Request, deadline: float | None, whole: bool) -> tuple[Answer, bytes]:
+    async def _repeat(self, request: Request, deadline: Deadline | None, whole: bool) -> tuple[Answer, bytes]:
         """Send a request, and again if the connection breaks and it may be repeated."""
         self.check()
         failing = 0.0  # when the failures began
@@ -252,12 +268,16 @@ class Calls:
                 await self.io.sleep(pause)
                 log.debug("repeating %s %s: %s", request.method, request.path, e)
 
-    async def json(self, request: Request, deadline: float | None = None) -> JSON:
+    async def json(self, request: Request, deadline: Deadline | None = None) -> JSON:
         """Send a request and return the JSON object of its answer."""
         return decode(await self.call(request, deadline))
 
-    async def save(self, request: Request, target: Target, max_bytes: int = -1) -> None:
-        """Send a request and write the body of its answer to a target. 0 means MAX_SAVED bytes, -1 no limit."""
+    async def save(self, request: Request, target: Target, max_bytes: int = -1) -> int:
+        """Send a request and write the body of its answer to a target. Return its size in bytes.
+
+        max_bytes of 0 means MAX_SAVED, -1 no limit.
+        """
+        check_target(target)
         most, size = max_bytes or MAX_SAVED, 0
         with contextlib.closing(await self.open(request)) as answer, writing(target) as file:
             while piece := await answer.read():
@@ -266,8 +286,9 @@ class Calls:
                     what = f"read {request.query.get('path', '')}: more than {most} bytes"
                     raise errors.TooLargeError(what, hint="read less, or raise max_bytes")
                 await self.io.thread(functools.partial(file.write, piece))
+        return size
 
-    async def _once(self, request: Request, deadline: float | None) -> Answer:
+    async def _once(self, request: Request, deadline: Deadline | None) -> Answer:
         fields = []
         length = None if request.method in ("GET", "HEAD") else 0
         content = ""
@@ -283,6 +304,8 @@ class Calls:
             fields.append(("Idempotency-Key", request.key))
         if received:
             fields.append(("Idempotency-Received", ",".join(received)))
+        if request.upgrade:
+            fields += [("Connection", "Upgrade"), ("Upgrade", request.upgrade)]
         try:
             head = _http.head(self._start(request.method, request.target, content, request.lease), fields, length)
         except ValueError as e:
@@ -299,7 +322,7 @@ class Calls:
             raise await self._failure(answer)
         return answer
 
-    async def _send(self, connection: Connection, request: Request, head: bytes, deadline: float | None) -> Answer:
+    async def _send(self, connection: Connection, request: Request, head: bytes, deadline: Deadline | None) -> Answer:
         connection.begin(request.method, deadline)
         broken: errors.ConnectionLostError | None = None
         body = request.body or b""
@@ -310,26 +333,28 @@ class Calls:
             else:
                 await connection.send(head + body, deadline)
             if request.pieces is not None:
-                await self._send_pieces(connection, request.pieces, request.length, deadline)
+                await self._send_pieces(connection, request, request.pieces, deadline)
         except errors.ConnectionLostError as e:
             broken = e  # the server may have refused the body, and said so
         try:
-            return Answer(self, connection, await connection.head(keep=broken is None))
+            return Answer(self, connection, await connection.head(broken is None, request.upgrade))
         except errors.ConnectionLostError as e:
             raise broken or e from e
 
     async def _send_pieces(
-        self, connection: Connection, pieces: Iterator[bytes], length: int, deadline: float | None
+        self, connection: Connection, request: Request, pieces: Iterator[bytes], deadline: Deadline | None
     ) -> None:
-        sent = 0
+        length = request.length
         while piece := await self.io.thread(lambda: next(pieces, b"")):
-            sent += len(piece)
-            if 0 <= length < sent:
+            request.total += len(piece)
+            if 0 <= length < request.total:
                 break
             await connection.send(_http.chunk(piece) if length < 0 else piece, deadline)
+            if request.sent:
+                request.sent()
         if length < 0:
             await connection.send(_http.LAST_CHUNK, deadline)
-        elif sent != length:
+        elif request.total != length:
             raise errors.ConfigError(f"upload: the source has another size than the {length} bytes that it should have")
 
     async def _failure(self, answer: Answer) -> errors.FumehoodError:
@@ -340,4 +365,4 @@ class Calls:
         except (errors.ProtocolError, errors.TooLargeError):
             message = f"the server answered with status {status}, without an error"
             return errors.InfrastructureError(message, status=status)
-        return errors.from_json(body.get("error", body), status)
+        return errors.from_json(body.get("error", body), status, own=self.server is not None)

@@ -6,19 +6,28 @@ import contextlib
 import itertools
 import logging
 import secrets
+import sys
 import threading
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from . import _errors as errors
 from ._calls import PAUSE, Answer, Calls, Request, Value, encode, segment
 from ._io import IO, Address
 from ._launch import Server, forks
 from ._types import JSON
+from ._values import Deadline
+
+if TYPE_CHECKING:
+    from ._forward import Listener
 
 log = logging.getLogger("fumehood")
+
+# The errors of what does not exist, or no longer does, also because the client was closed.
+GONE = (errors.UnavailableError, errors.SandboxNotFoundError, errors.ClosedError, errors.StaleError)
 
 CANCEL = 5.0  # seconds that the cancellation of a call may take
 
@@ -72,7 +81,9 @@ class Core(Calls):
         self._keys, self._counter = secrets.token_hex(8), itertools.count(1)
         self._opening = threading.Lock()
         self._hold: Hold | None = None
+        self._warned = False
         self.unclosed: set[str] = set()  # paths of sandboxes and sessions that were started and not closed
+        self.listeners: set[Listener] = set()  # which forward ports
         super().__init__(io, address, token, server)
 
     @property
@@ -91,12 +102,28 @@ class Core(Calls):
         self.io.soon(self._release)
 
     def _release(self) -> None:
-        """Close all connections, so that the server ends the lease."""
+        """Close all connections, so that the server ends the lease, and ports of this machine."""
+        for listener in tuple(self.listeners):
+            listener.end()
         if self._hold is not None:
             self._hold.release()
         self.close_idle()
 
-    async def keyed(self, request: Request, deadline: float | None = None) -> JSON:
+    def warn_of_provider(self, started: JSON) -> None:
+        """Warn once if the server runs sandboxes without the Docker Engine, because that refuses its user."""
+        reason = started.get("provider_reason")
+        if not isinstance(reason, str) or not reason or self._warned:
+            return
+        self._warned = True
+        advice = 'choose it with Client(provider="native"), or let the user use the Docker Engine'
+        message = f"{reason}: sandboxes run with the native provider ({advice})"
+        frame: FrameType | None = sys._getframe()
+        level = 1
+        while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fumehood":
+            frame, level = frame.f_back, level + 1
+        warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+    async def keyed(self, request: Request, deadline: Deadline | None = None) -> JSON:
         """Send a request that runs once, however often it is sent. If the caller gives up, it is canceled."""
         request.lease = request.lease or await self.lease(deadline)
         request.key = self.key(request.lease)
@@ -117,7 +144,7 @@ class Core(Calls):
         """Cancel what a request started, if anything."""
         try:
             cancel = Request("DELETE", f"/v1/leases/{segment(request.lease)}/keys/{segment(request.key)}", repeat=True)
-            await self.call(cancel, time.monotonic() + CANCEL)
+            await self.call(cancel, Deadline(CANCEL))
             self._received.append(request.key)
         except errors.FumehoodError as e:
             log.debug("canceling %s %s: %s", request.method, request.path, e)
@@ -126,7 +153,7 @@ class Core(Calls):
     def _lease(self) -> str:
         return self._hold.lease if self._hold is not None else ""
 
-    async def lease(self, deadline: float | None = None) -> str:
+    async def lease(self, deadline: Deadline | None = None) -> str:
         """Return the lease under which sandboxes are created and commands run. The first call opens it."""
         lease = self._lease  # another thread may change it
         if lease:
@@ -151,6 +178,7 @@ class Core(Calls):
         if self._hold is not None:
             self._hold.lease = ""
         try:
+            await self.unlisten()
             if lease:
                 await self.call(Request("DELETE", f"/v1/leases/{segment(lease)}"))  # it ends by itself otherwise
         except errors.FumehoodError as e:
@@ -158,6 +186,13 @@ class Core(Calls):
         finally:
             self._closed = True
             await self.io.shielded(self._stop)
+
+    async def unlisten(self, path: str = "") -> None:
+        """Close the ports of this machine that are forwarded: all, or those of a sandbox by its path."""
+        for listener in tuple(self.listeners):
+            if not path or listener.sandbox == path:
+                await self.io.thread(listener.close)
+                self.listeners.discard(listener)
 
     async def _stop(self) -> None:
         self._release()
@@ -168,6 +203,15 @@ class Core(Calls):
             await self.io.thread(self.server.stop)
 
 
+class Handle:
+    """A sandbox or a session that a caller holds, by its name in messages. All its places share it."""
+
+    closed = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 @dataclass(frozen=True)
 class Place:
     """What requests are about: the path that they have in common, their lease and query."""
@@ -176,13 +220,16 @@ class Place:
     lease: str
     path: str
     query: Mapping[str, Value] = field(default_factory=dict)
+    handle: Handle | None = None  # after its end, no request is made
 
-    def below(self, kind: str, name: str) -> Place:
-        """Return the place of something in this one."""
-        return Place(self.core, self.lease, f"{self.path}/{kind}/{segment(name)}")
+    def below(self, kind: str, name: str, handle: Handle | None = None) -> Place:
+        """Return the place of something in this one, which may be a handle of its own."""
+        return Place(self.core, self.lease, f"{self.path}/{kind}/{segment(name)}", handle=handle or self.handle)
 
     def request(self, method: str, what: str = "", body: JSON | None = None, /, **query: Value) -> Request:
         """Return a request. A DELETE may be repeated."""
+        if self.handle is not None and self.handle.closed:
+            raise errors.ClosedError(f"{self.handle.name}: closed")
         path = f"{self.path}/{what}" if what else self.path
         data = None if body is None else encode(body)
         return Request(method, path, {**self.query, **query}, body=data, lease=self.lease, repeat=method == "DELETE")
@@ -197,7 +244,7 @@ class Place:
         request.repeat = repeat
         return await self.core.call(request)
 
-    async def run(self, what: str, body: JSON, deadline: float | None = None) -> JSON:
+    async def run(self, what: str, body: JSON, deadline: Deadline | None = None) -> JSON:
         """Send a POST that runs once, and return the JSON object of its answer."""
         return await self.core.keyed(self.request("POST", what, body), deadline)
 
@@ -212,6 +259,13 @@ class Place:
 
     async def remove(self, **query: Value) -> None:
         """Remove what is here, if it still is."""
-        with contextlib.suppress(errors.UnavailableError, errors.StaleError):
+        with contextlib.suppress(*GONE):
             await self.core.call(self.request("DELETE", **query))
         self.core.unclosed.discard(self.path)
+        await self.core.unlisten(self.path)
+
+    async def end(self) -> None:
+        """Remove what a handle is for. After that, no request is made for it."""
+        await self.remove()
+        if self.handle is not None:
+            self.handle.closed = True

@@ -9,14 +9,44 @@ from functools import partial
 from typing import Any
 
 _kinds: dict[str, type[FumehoodError]] = {}  # by code
-_FIELDS = ("op", "service", "path", "hint")
+_FIELDS = ("op", "service", "path", "hint", "flag")
+PROCESSES_HINT = (
+    "end what commands left behind with the sandbox's kill_all(), or run them with kill_rest=True; "
+    "Limits(pids=...) of a new sandbox sets a higher limit"
+)
+
+# What hints call by the words of the command line and of JSON, and this package's words for it.
+_WORDS = {
+    "--allow-unsafe": "allow_unsafe=True",
+    "--memory": "Limits(memory=...)",
+    "--pids": "Limits(pids=...)",
+    "--ulimit nproc=N": "Rlimits(processes=N)",
+    "(-i)": "(stdin_open=True)",
+    "journal=true": "journal=True",
+}
+
+# By flag of `fumehood serve`: what permits the same for a server that the client has started.
+_PERMITS = {
+    "allow-egress": "allow it with Client(allow_egress=True)",
+    "allow-host-path": "allow it with Client(allow_host_paths=[...])",
+    "allow-image": "choose the images with Client(allow_images=[...])",
+    "allow-kept": "allow it with Client(allow_kept=True)",
+    "allow-unsafe": "allow it with Client(allow_unsafe=True)",
+    "idle": "allow a longer time with Client(idle=...)",
+    "max-body": "allow more with Client(max_body=...)",
+    "max-commands": "run fewer at a time, or allow more with Client(max_commands=...)",
+    "max-memory": "allow more with Client(max_memory=...)",
+    "max-sandboxes": "close some, or allow more with Client(max_sandboxes=...)",
+    "max-upload": "send less, or allow more with Client(max_upload=...)",
+}
 
 
 class FumehoodError(Exception):
     """A failure of Fumehood, never of a program: how a program ended is in its Result.
 
     code is the class of the failure, op, service and path say what failed, hint what can be done, and status is the
-    HTTP status if the server answered.
+    HTTP status if the server answered. flag is the flag of `fumehood serve` that permits what was refused, without its
+    dashes.
     """
 
     _code = "infrastructure"
@@ -37,6 +67,7 @@ class FumehoodError(Exception):
         service: str = "",
         path: str = "",
         hint: str = "",
+        flag: str = "",
         status: int = 0,
     ) -> None:
         super().__init__(message)
@@ -46,6 +77,7 @@ class FumehoodError(Exception):
         self.service = service
         self.path = path
         self.hint = hint
+        self.flag = flag
         self.status = status
         error: BaseException = self
         if isinstance(error, OSError):
@@ -64,11 +96,19 @@ class ConfigError(FumehoodError, ValueError, code="config"):
 
 
 class UnavailableError(FumehoodError, code="unavailable"):
-    """The sandbox, the service or the daemon does not exist, or no longer does."""
+    """The daemon does not answer, or what a sandbox needs has ended: its server, its container, a command."""
 
 
 class BrokenError(UnavailableError, code="broken"):
     """Code in the sandbox made it unavailable, for example by using up the memory."""
+
+
+class SandboxNotFoundError(FumehoodError, LookupError, code="sandbox-not-found"):
+    """The client has no sandbox of that name, or no longer: it was removed."""
+
+
+class ClosedError(FumehoodError, code="closed"):
+    """The client, the sandbox or the session was closed by this program."""
 
 
 class InfrastructureError(FumehoodError, code="infrastructure"):
@@ -163,14 +203,24 @@ class ForkError(ConfigError, RuntimeError):
     """A client was used in a child process after fork. Create a client there instead."""
 
 
-def from_json(body: object, status: int = 0) -> FumehoodError:
-    """Return the error that a server's JSON describes. An unknown code becomes an InfrastructureError."""
+def from_json(body: object, status: int = 0, own: bool = False) -> FumehoodError:
+    """Return the error that a server's JSON describes. An unknown code becomes an InfrastructureError.
+
+    The hint of one of the client's own server names the argument of Client in the place of the server's flag.
+    """
     given = body if isinstance(body, dict) else {}
     fields = {name: given[name] for name in _FIELDS if isinstance(given.get(name), str)}
     path = given.get("path")
     if isinstance(path, dict) and isinstance(path.get("base64"), str):  # it is not UTF-8
         with contextlib.suppress(ValueError):
             fields["path"] = base64.b64decode(path["base64"]).decode("utf-8", "surrogateescape")
+    if own and fields.get("flag") in _PERMITS:
+        fields["hint"] = _PERMITS[fields["flag"]]
+    elif given.get("limit") == "processes":
+        fields["hint"] = PROCESSES_HINT
+    elif own and "hint" in fields:
+        for theirs, ours in _WORDS.items():
+            fields["hint"] = fields["hint"].replace(theirs, ours)
     code, message = given.get("class"), given.get("message")
     if not message or not isinstance(message, str):
         message = f"the server answered with status {status}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import secrets
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ._errors import ConfigError
+from ._values import wrong
 
 PIECE = 1 << 20  # bytes read from a file at a time
 
@@ -23,7 +25,7 @@ Target = Source
 Content = bytes | bytearray | memoryview | str | BinaryIO
 
 
-def content(data: Content) -> bytes:
+def content(data: Content, name: str = "data") -> bytes:
     """Return bytes, text in UTF-8, or the rest of a file object."""
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
@@ -31,16 +33,18 @@ def content(data: Content) -> bytes:
         try:
             return data.encode()
         except UnicodeEncodeError:
-            raise ConfigError("content: a text has a lone surrogate, which UTF-8 cannot hold") from None
+            raise ConfigError(f"{name}: a text has a lone surrogate, which UTF-8 cannot hold") from None
     if not hasattr(data, "read"):
-        raise ConfigError(f"content: neither bytes, a text nor a file object: {type(data).__name__}")
+        raise wrong(name, data, "bytes, a str or a file object in binary mode")
     return b"".join(_pieces(data))
 
 
 @contextlib.contextmanager
-def reading(source: Source) -> Iterator[tuple[Iterator[bytes], int]]:
+def reading(source: Source, name: str = "source") -> Iterator[tuple[Iterator[bytes], int]]:
     """Open a source. The value is its pieces and its length, -1 if that is unknown."""
     if not isinstance(source, (str, os.PathLike)):
+        if not hasattr(source, "read"):
+            raise wrong(name, source, "a path or a file object in binary mode")
         yield _pieces(source), _rest(source)
         return
     with Path(source).open("rb") as file:
@@ -48,13 +52,15 @@ def reading(source: Source) -> Iterator[tuple[Iterator[bytes], int]]:
         yield _pieces(file), status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
-def read_all(source: bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO | None) -> bytes:
+def read_all(
+    source: bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO | None, name: str = "stdin"
+) -> bytes:
     """Return what a command reads: bytes, text, the file of a Path, or the rest of a file object."""
     if source is None:
         return b""
     if isinstance(source, (bytes, bytearray, memoryview, str)):
-        return content(source)
-    with reading(source) as (pieces, _):
+        return content(source, name)
+    with reading(source, name) as (pieces, _):
         return b"".join(pieces)
 
 
@@ -87,6 +93,14 @@ class _Sparse(io.BufferedWriter):
         return len(piece)
 
 
+def check_target(target: Target, name: str = "target") -> None:
+    """Raise a TypeError for a target that cannot be written."""
+    if isinstance(target, io.TextIOBase):
+        raise ConfigError(f"{name}: opened in text mode", hint="open it in binary mode")
+    if not isinstance(target, (str, os.PathLike)) and not hasattr(target, "write"):
+        raise wrong(name, target, "a path or a file object in binary mode")
+
+
 @contextlib.contextmanager
 def writing(target: Target) -> Iterator[BinaryIO]:
     """Open a target. A path gets the content when it is complete, never a part of it. Pieces of zeros become holes."""
@@ -94,6 +108,9 @@ def writing(target: Target) -> Iterator[BinaryIO]:
         yield target
         return
     path = Path(target)
+    for wrong_path, number in ((path.is_dir(), errno.EISDIR), (not path.parent.is_dir(), errno.ENOENT)):
+        if wrong_path:
+            raise OSError(number, os.strerror(number), str(path))
     part = path.with_name(f".fumehood-{secrets.token_hex(8)}")  # not longer for a long name
     try:
         with _Sparse(io.FileIO(part, "x")) as file:

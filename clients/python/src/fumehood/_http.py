@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from ._errors import ConnectionLostError, ProtocolError
+from ._values import Deadline
 
 MAX_HEAD = 64 << 10  # bytes of a status line with all headers, and of all trailers
 MAX_FIELDS = 100  # headers of a response
@@ -75,10 +76,10 @@ class Reader(abc.ABC):
         self._finished = True
         self._keep = True
         self._bodiless = False
-        self._deadline: float | None = None
+        self._deadline: Deadline | None = None
 
     @abc.abstractmethod
-    async def receive(self, size: int, deadline: float | None) -> bytes:
+    async def receive(self, size: int, deadline: Deadline | None) -> bytes:
         """Return the next bytes of the connection, or none at its end."""
 
     @property
@@ -91,14 +92,17 @@ class Reader(abc.ABC):
         """Whether the connection can carry another request."""
         return self._finished and self._keep and self._at == len(self._buffer)
 
-    def begin(self, method: str, deadline: float | None = None) -> None:
+    def begin(self, method: str, deadline: Deadline | None = None) -> None:
         """Begin to read the response to a request."""
         if not self._finished:
             raise ProtocolError("response: the one before has not been read to its end")
         self._finished, self._bodiless, self._deadline = False, method == "HEAD", deadline
 
-    async def head(self, keep: bool = True) -> int:
-        """Return the status of the response. keep is whether the connection can carry another one."""
+    async def head(self, keep: bool = True, upgrade: str = "") -> int:
+        """Return the status of the response. keep is whether the connection can carry another one.
+
+        It is 101 if the connection now has the protocol upgrade, of which rest reads the bytes.
+        """
         for _ in range(MAX_INFORMATIONAL + 1):
             block = await self._until(b"\r\n\r\n", MAX_HEAD)
             status, fields = _known_head(block) if len(block) <= MAX_KNOWN else _head(block)
@@ -106,6 +110,9 @@ class Reader(abc.ABC):
                 self._frame(status, fields, keep)
                 return status
             if status == 101:
+                if upgrade and fields.get("upgrade", "").lower() == upgrade:
+                    self._keep = False
+                    return status
                 break
         raise ProtocolError(f"response: unexpected status {status}")
 
@@ -124,6 +131,13 @@ class Reader(abc.ABC):
         self._left -= len(piece)
         self._between = self._left == 0
         self._finished = self._between and not self._chunked
+        return piece
+
+    async def rest(self, size: int, deadline: Deadline | None) -> bytes:
+        """Return the next bytes of an upgraded connection, or none at its end."""
+        if self._at == len(self._buffer):
+            return await self.receive(size, deadline)
+        piece, self._buffer, self._at = self._buffer[self._at :], b"", 0
         return piece
 
     async def _more(self, size: int = READ) -> None:

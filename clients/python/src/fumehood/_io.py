@@ -10,6 +10,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 from ._errors import ConfigError, ConnectionLostError, FumehoodError, RequestTimeoutError
 from ._http import Reader
 from ._launch import forks
+from ._values import Deadline, Duration, seconds
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,28 +85,32 @@ def parse_address(url: str, tls: ssl.SSLContext | None = None) -> Address:
     return Address(host=parts.hostname, port=port or 443, tls=tls or ssl.create_default_context())
 
 
-def deadline_of(timeout: float | None) -> float | None:
-    """Return when a timeout in seconds, which begins now, expires."""
-    return None if timeout is None else time.monotonic() + timeout
+def deadline_of(timeout: Duration | None) -> Deadline | None:
+    """Return when a timeout, which begins now, expires."""
+    return None if timeout is None else Deadline(seconds(timeout, "timeout"))
 
 
-def remaining(deadline: float | None) -> float | None:
+def remaining(deadline: Deadline | None) -> float | None:
     """Return the seconds until a deadline, or raise a RequestTimeoutError if it has passed."""
     if deadline is None:
         return None
     left = deadline - time.monotonic()
     if left <= 0:
-        raise expired()
+        raise expired(deadline)
     return left
 
 
-def expired() -> RequestTimeoutError:
-    """Return the error of a call whose timeout has expired."""
-    return RequestTimeoutError("the call's timeout expired")
+def expired(deadline: Deadline | None) -> RequestTimeoutError:
+    """Return the error of a call whose deadline has passed."""
+    after = f" of {deadline.timeout:g} s" if deadline is not None else ""
+    return RequestTimeoutError(f"the call's timeout{after} expired")
 
 
 class Connection(Reader):
-    """A connection to the server. Its socket never blocks; its IO waits for it."""
+    """A connection to the server. Its socket never blocks; its IO waits for it.
+
+    One thread or task may receive while another one sends.
+    """
 
     _closed = True  # until it has been made
 
@@ -114,8 +120,9 @@ class Connection(Reader):
         self._sock = sock
         self._operations = 0
         self._plain = not isinstance(sock, ssl.SSLSocket)
+        self._calling = threading.Lock()  # OpenSSL is not used by two threads at once
         self._asked = False  # the answer to what was sent last has not begun to arrive
-        self._waiting = False
+        self._waiting = [False, False]  # the call that receives, and the one that sends
         self._closed = False
         forks.hold(self)
 
@@ -124,7 +131,7 @@ class Connection(Reader):
         return self._sock.fileno()
 
     async def _complete(
-        self, work: Callable[[U], T], given: U, writing: bool, deadline: float | None, first: bool = False
+        self, work: Callable[[U], T], given: U, writing: bool, deadline: Deadline | None, first: bool = False
     ) -> T:
         """Call work, and again when the socket is ready if it was not. With first, wait before the first call."""
         self._operations += 1
@@ -132,32 +139,35 @@ class Connection(Reader):
             await self._io.sleep(0)
         try:
             if first:
-                await self._wait(writing, deadline)
+                await self._wait(writing, writing, deadline)
             while not self._closed:
                 try:
-                    return work(given)
+                    if self._plain:
+                        return work(given)
+                    with self._calling:
+                        return work(given)
                 except BlockingIOError:
-                    await self._wait(writing, deadline)
+                    await self._wait(writing, writing, deadline)
                 except ssl.SSLWantReadError:
-                    await self._wait(False, deadline)
+                    await self._wait(writing, False, deadline)
                 except ssl.SSLWantWriteError:
-                    await self._wait(True, deadline)
+                    await self._wait(writing, True, deadline)
         except FumehoodError:
             raise
         except (OSError, ValueError) as e:
             raise ConnectionLostError(f"connection: {e or type(e).__name__}") from e
         raise ConnectionLostError("connection: closed")
 
-    async def _wait(self, writing: bool, deadline: float | None) -> None:
-        self._waiting = True
+    async def _wait(self, sending: bool, writing: bool, deadline: Deadline | None) -> None:
+        self._waiting[sending] = True
         try:
             await self._io.ready(self._sock, writing, deadline)
         finally:
-            self._waiting = False
-            if self._closed:
+            self._waiting[sending] = False
+            if self._closed and not any(self._waiting):
                 self._end()
 
-    async def send(self, data: bytes, deadline: float | None) -> None:
+    async def send(self, data: bytes, deadline: Deadline | None) -> None:
         """Send all of data."""
         remaining(deadline)  # a call whose timeout has expired sends nothing
         self._asked = True
@@ -165,7 +175,7 @@ class Connection(Reader):
         while sent < len(data):
             sent += await self._complete(self._sock.send, memoryview(data)[sent:], True, deadline)
 
-    async def receive(self, size: int, deadline: float | None) -> bytes:
+    async def receive(self, size: int, deadline: Deadline | None) -> bytes:
         """Return the next bytes of the connection, or none at its end.
 
         An answer takes a while, so its first bytes are waited for before they are read. With TLS, they may have been
@@ -186,8 +196,20 @@ class Connection(Reader):
         self._closed = True
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        if not self._waiting:  # else the call that waits closes it
+        if not any(self._waiting):  # else the call that waits closes it
             self._end()
+
+    def end_sending(self) -> None:
+        """Send the end of the data. The peer can still send."""
+        with contextlib.suppress(OSError):  # it is broken, as the next call notices
+            self._sock.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Close the connection so that the peer gets an error and not the end of the data. No call may wait for it."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._end()
 
     def __del__(self) -> None:
         if not self._closed:  # it was dropped with an answer that was not read to its end
@@ -233,7 +255,7 @@ Stop = Work  # cancels work if that is possible, and waits a moment for its end
 class IO:
     """What the rest of the package needs of the world. This one blocks; those of event loops derive from it."""
 
-    async def connect(self, address: Address, deadline: float | None) -> Connection:
+    async def connect(self, address: Address, deadline: Deadline | None) -> Connection:
         """Connect to a server."""
         try:
             sock = await self.made(partial(_connect, address, remaining(deadline)), socket.socket.close)
@@ -241,14 +263,14 @@ class IO:
         except FumehoodError:
             raise
         except TimeoutError:
-            raise expired() from None
+            raise expired(deadline) from None
         except OSError as e:
             raise ConnectionLostError(f"server {address}: {e.strerror or e}") from e
 
-    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
+    async def ready(self, sock: socket.socket, writing: bool, deadline: Deadline | None) -> None:
         """Wait until a socket can be read from or, with writing, written to."""
         if not _poll(sock, select.POLLOUT if writing else select.POLLIN, remaining(deadline)):
-            raise expired()
+            raise expired(deadline)
 
     def forget(self, sock: socket.socket) -> None:
         """Watch a socket no longer, which is about to be closed."""

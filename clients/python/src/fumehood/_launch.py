@@ -20,7 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from ._errors import ConfigError, InfrastructureError, RequestTimeoutError
+from ._errors import ConfigError, InfrastructureError, RequestTimeoutError, from_json
+from ._flags import with_arguments
 
 Env = Mapping[str, str] | None
 START = 30.0  # seconds that a server may take to start
@@ -115,7 +116,8 @@ class Server:
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin: IO[bytes] = self._process.stdin
         self._lines: deque[str] = deque(maxlen=20)
-        relay = (self._process, self._process.stderr, self._lines)
+        self._failures: deque[dict[str, Any]] = deque(maxlen=1)
+        relay = (self._process, self._process.stderr, self._lines, self._failures)
         self._reader = threading.Thread(target=_relay, args=relay, name="fumehood-log", daemon=True)
         self._reader.start()
         forks.hold(self._stdin)
@@ -142,7 +144,11 @@ class Server:
         except ValueError:
             if line.endswith(b"\n"):
                 raise InfrastructureError("server: its first line is not JSON") from None
-            raise InfrastructureError(f"server: it ended at its start: {self.last_words()}") from None
+            words = self.last_words()
+            if self._failures:  # it says why, such as an argument that it does not accept
+                failure = self._failures[0]
+                raise from_json({**failure, "message": with_arguments(f"server: {failure['msg']}")}) from None
+            raise InfrastructureError(f"server: it ended at its start: {words}") from None
 
     def last_words(self) -> str:
         """Return how the server ended, with the last lines of its log."""
@@ -179,7 +185,9 @@ class Server:
         self._reader.join(1)
 
 
-def _relay(process: subprocess.Popen[bytes], stream: IO[bytes], lines: deque[str]) -> None:
+def _relay(
+    process: subprocess.Popen[bytes], stream: IO[bytes], lines: deque[str], failures: deque[dict[str, Any]]
+) -> None:
     """Log what the server logs, as lines of JSON, and whatever else it writes, and reap the server."""
     with stream:
         while line := stream.readline(_MAX_LINE):
@@ -187,6 +195,8 @@ def _relay(process: subprocess.Popen[bytes], stream: IO[bytes], lines: deque[str
             with contextlib.suppress(ValueError):
                 record = json.loads(text)
                 if isinstance(record, dict):
+                    if "class" in record and isinstance(record.get("msg"), str):
+                        failures.append(dict(record))
                     level = _LEVELS.get(record.pop("level", ""), logging.WARNING)
                     record.pop("time", None)
                     message = record.pop("msg", "")

@@ -10,11 +10,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._calls import PATIENCE, Answer, Request, decode
-from ._core import Core, Place
-from ._errors import ConnectionLostError, ProtocolError, UnavailableError, from_json
+from ._core import GONE, Core, Place
+from ._errors import ConfigError, ConnectionLostError, ProtocolError, from_json
 from ._files import content
 from ._io import deadline_of
 from ._types import JSON, Chunk, Decoders, End, Event, FileInfo, Line, ProcessInfo, Result
+from ._values import Deadline, Duration, integer, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,8 +33,11 @@ class AsyncProcess:
         self.info = info
         self.id = info.id  # the command's name in the server
 
-    async def wait(self, timeout: float | None = None) -> Result:
-        """Wait for the command's end and return how it ended. After timeout seconds the command runs on."""
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    async def wait(self, timeout: Duration | None = None) -> Result:
+        """Wait for the command's end and return how it ended. After the timeout, in seconds, the command runs on."""
         return Result.parse(await self._core.json(self._at.request("GET", "result"), deadline_of(timeout)))
 
     def events(self, *, stdout: int = 0, stderr: int = 0) -> AsyncEvents:
@@ -43,10 +47,10 @@ class AsyncProcess:
         result will keep, by default the last 10 MiB of each stream; Chunk.skipped counts what is missing. A connection
         that breaks is opened again where the iteration was. Leaving the iteration leaves the command.
         """
-        return AsyncEvents(self, stdout, stderr)
+        return AsyncEvents(self, whole(stdout, "stdout"), whole(stderr, "stderr"))
 
     async def write(self, data: bytes | bytearray | memoryview | str) -> None:
-        """Write to the command's standard input, which start has left open."""
+        """Write to the command's standard input, which start has left open. After close_stdin it is a ConfigError."""
         request = self._at.request("POST", "stdin")
         request.body, request.content = content(data), "application/octet-stream"
         await self._core.call(request)
@@ -57,11 +61,13 @@ class AsyncProcess:
 
     async def signal(self, signal: int) -> None:
         """Send a signal by its Linux number. It does nothing if the command has ended."""
+        if not 1 <= integer(signal, "signal") <= 64:
+            raise ConfigError(f"signal: {int(signal)} is not the number of a signal, from 1 to 64")
         await self._at.post("signal", {"signal": int(signal)})
 
     async def resize(self, rows: int, cols: int) -> None:
         """Set the size of the command's terminal in characters."""
-        await self._at.post("resize", {"rows": rows, "cols": cols})
+        await self._at.post("resize", {"rows": integer(rows, "rows"), "cols": integer(cols, "cols")})
 
     async def kill(self) -> None:
         """Kill the command with all its descendants, and wait until they have ended."""
@@ -77,10 +83,13 @@ class Lines(abc.ABC, Generic[T]):
     _later: Sequence[T] = ()  # items of lines that have been read
     _ended = False
 
-    def __init__(self, core: Core, request: Request, deadline: float | None = None) -> None:
+    def __init__(self, core: Core, request: Request, deadline: Deadline | None = None) -> None:
         self._core = core
         self._request = request
         self._deadline = deadline
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
 
     def __aiter__(self) -> Self:
         return self
@@ -135,7 +144,7 @@ class Lines(abc.ABC, Generic[T]):
                     break
                 elif line.get("type") == "error":
                     self._drop()
-                    raise from_json(line.get("error"))
+                    raise from_json(line.get("error"), own=self._core.server is not None)
                 else:
                     item = self.parse(line)
                 if self.last and isinstance(item, self.last):
@@ -219,7 +228,7 @@ class AsyncStream(AsyncEvents):
         process, ended = self._started, self._ended
         await super().close()
         if process is not None and not ended:
-            with contextlib.suppress(UnavailableError):
+            with contextlib.suppress(*GONE):
                 await self._core.io.shielded(process.kill)
 
 

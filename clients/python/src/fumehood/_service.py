@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from . import _folders
 from ._calls import Request, decode
-from ._core import Place
-from ._errors import ConfigError
-from ._files import Content, Source, Target, content, read_all, reading
+from ._command import CommandOptions, command_of, time_limit
+from ._copies import DownloadResult, FolderProgress, Rules, UploadResult
+from ._core import Handle, Place
+from ._errors import ConfigError, IsDirectoryError
+from ._files import Content, Source, Target, content, reading
+from ._forward import AsyncForward, AsyncPortStream, open_stream, request_of
+from ._io import deadline_of
+from ._journal import AsyncJournal
 from ._process import AsyncProcess, AsyncStream, AsyncWalk
 from ._types import (
     JSON,
@@ -19,79 +26,17 @@ from ._types import (
     FileInfo,
     ProcessInfo,
     Result,
-    Rlimits,
     SandboxInfo,
     ServiceInfo,
-    Variables,
-    millis,
     parse_all,
     to_path,
     to_text,
-    to_variables,
     without_zeros,
 )
+from ._values import Duration, Size, file_mode, flag, integer, limit, size, text, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-Stdin = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
-
-
-class CommandOptions(TypedDict, total=False):
-    """The options of a command, see AsyncService.run."""
-
-    stdin: Stdin | None
-    env: Variables | None
-    cwd: AnyText
-    user: str
-    timeout: float | None
-    cpu_time: float | None
-    grace: float | None
-    stdout_cap: int
-    stderr_cap: int
-    kill_rest: bool
-    rlimits: Rlimits | None
-    via_engine: bool
-    tty: bool
-    rows: int
-    cols: int
-    term: str
-
-
-def known(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a TypedDict, of which none may be unknown."""
-    if unknown := set(options) - set(kind.__annotations__):
-        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
-    return dict(options)
-
-
-def time_limit(seconds: float | None, name: str = "timeout") -> float:
-    """Return a limit of a command in milliseconds; 0 is none."""
-    if seconds is not None and seconds <= 0:
-        raise ConfigError(f"command: its {name} is not positive")
-    return millis(seconds or 0)
-
-
-def command(args: Sequence[AnyText], options: CommandOptions, **more: Any) -> JSON:
-    """Return a command as the server's JSON."""
-    if isinstance(args, (str, bytes)):
-        raise ConfigError("command: a text in the place of a list", hint='run ["sh", "-c", text] for a shell')
-    words = [to_text(each) for each in args]
-    if not options and not more:
-        return {"args": words}
-    rest = {**known(CommandOptions, options), **more}
-    stdin, timeout, cpu_time, grace = (rest.pop(name, None) for name in ("stdin", "timeout", "cpu_time", "grace"))
-    return without_zeros(
-        args=words,
-        dir=to_text(rest.pop("cwd", "")),
-        env=to_variables(rest.pop("env", None)),
-        stdin=base64.b64encode(read_all(stdin)).decode(),
-        timeout_ms=time_limit(timeout),
-        cpu_time_ms=time_limit(cpu_time, "cpu_time"),
-        grace_ms=None if grace is None else millis(grace) or -1,
-        **rest,
-    )
 
 
 class AsyncService:
@@ -104,7 +49,9 @@ class AsyncService:
     def __init__(self, sandbox: Place, info: ServiceInfo, user: str = "") -> None:
         self._core = sandbox.core
         self._sandbox = sandbox
-        self._at = Place(sandbox.core, sandbox.lease, sandbox.path, {"service": info.name, "user": user})
+        self._at = Place(
+            sandbox.core, sandbox.lease, sandbox.path, {"service": info.name, "user": user}, sandbox.handle
+        )
         self.service_info = info
         self.name = info.name
 
@@ -119,7 +66,8 @@ class AsyncService:
 
         - stdin: bytes, text, a Path or a file object. None is an empty standard input.
         - env, cwd, user: added variables, working directory, and "name", "uid", "name:group" or "uid:gid".
-        - timeout: seconds after which the command is killed. Its outcome is then "timed-out".
+        - timeout: seconds after which the command is killed. Its outcome is then "timed-out". Times may be texts, such
+          as "1m30s", and sizes too, such as "64MiB".
         - cpu_time: seconds of processor time, of the command and all its descendants together, after which the
           command is killed. Its outcome is then "cpu-time-exceeded".
         - grace: seconds between SIGTERM and SIGKILL; by default 1.
@@ -129,9 +77,9 @@ class AsyncService:
         - via_engine: run it without the help of a process in the sandbox. It is slower.
         - tty, rows, cols, term: give it a terminal. Both streams then arrive as stdout.
 
-        If the call is interrupted or its task is canceled, the command is killed.
+        If the call is interrupted or canceled, the command is killed.
         """
-        return Result.parse(await self._at.run("run", command(args, options)))
+        return Result.parse(await self._at.run("run", command_of(args, options)))
 
     async def start(
         self,
@@ -149,7 +97,9 @@ class AsyncService:
         a reader, output never stops a command. A command with detach runs on after the client is closed, if the
         sandbox is kept.
         """
-        started = command(args, options, stdin_pipe=stdin_open, events=events, detach=detach)
+        return await self._start(command_of(args, options, stdin_open=stdin_open, events=events, detach=detach))
+
+    async def _start(self, started: JSON) -> AsyncProcess:
         return AsyncProcess(self._sandbox, ProcessInfo.parse(await self._at.run("processes", started)))
 
     def stream(self, args: Sequence[AnyText], **options: Unpack[CommandOptions]) -> AsyncStream:
@@ -157,19 +107,31 @@ class AsyncService:
 
         Use it as a context manager, or iterate to the end: leaving it early kills the command.
         """
-        return AsyncStream(lambda: self.start(args, events=True, **options))
+        started = command_of(args, options, events=True)
+        return AsyncStream(lambda: self._start(started))
 
     async def processes(self) -> list[AsyncProcess]:
         """List the service's commands that were started."""
         found = await self._sandbox.get("processes", service=self.service_info.name)
         return [AsyncProcess(self._sandbox, info) for info in parse_all(ProcessInfo, found.get("processes"))]
 
-    async def read(self, path: AnyText, *, offset: int = 0, length: int | None = None) -> bytes:
+    async def kill_all(self) -> None:
+        """Kill everything that the service's commands run, of every user, and what ended commands left behind.
+
+        It spares the service's own program, and other services. It returns when the processes are gone. The commands
+        then end as "signaled", with the reason "killed by the caller". A PermissionDeniedError states how many
+        processes could not be killed.
+        """
+        await self._at.post("kill-all", {})
+
+    async def read(self, path: AnyText, *, offset: int = 0, length: Size | None = None) -> bytes:
         """Return the content of a regular file, or length bytes of it from an offset on."""
-        return await self._core.call(self._at.request("GET", "file", path=to_path(path), offset=offset, length=length))
+        part = {"offset": integer(offset, "offset"), "length": None if length is None else size(length, "length")}
+        return await self._core.call(self._at.request("GET", "file", path=to_path(path), **part))
 
     async def read_text(self, path: AnyText, *, errors: str = "strict") -> str:
         """Return the content of a file in UTF-8. Ends of lines stay as they are."""
+        text(errors, "errors")
         return (await self.read(path)).decode("utf-8", errors)
 
     async def write(
@@ -187,42 +149,111 @@ class AsyncService:
 
     async def upload(
         self, source: Source, path: AnyText, *, mode: int = 0, owner: str = "", atomic: bool = False
-    ) -> None:
-        """Write a file from a path of this machine or a file object."""
+    ) -> UploadResult:
+        """Write a file from a path of this machine or a file object. A folder is copied as by upload_dir."""
+        if isinstance(source, (str, os.PathLike)) and await self._core.io.thread(Path(source).is_dir):
+            if mode or owner or atomic:
+                raise ConfigError("upload: mode, owner and atomic are for files, and the source is a folder")
+            return await self.upload_dir(source, path)
         request = self._write(path, mode, owner, atomic)
         with reading(source) as (request.pieces, request.length):
             await self._core.call(request)
+        return UploadResult(1, request.total)
+
+    async def upload_dir(
+        self,
+        source: str | os.PathLike[str],
+        path: AnyText,
+        *,
+        exclude: Sequence[str] = (),
+        progress: Callable[[FolderProgress], object] | None = None,
+        max_entries: int = 0,
+        max_bytes: Size = 0,
+    ) -> UploadResult:
+        """Copy what is in a folder of this machine into a folder of the sandbox, which is made if it is missing.
+
+        Files there are replaced, others stay. What is copied belongs to the service's user. Permissions are kept,
+        set-id and sticky bits are not. Links are kept if they cannot lead out of the folder. Other links, pipes,
+        sockets and devices are skipped: the result lists them. A file that cannot be read is an error. After an error,
+        what was copied so far stays.
+
+        - exclude: globs as of environment specs, relative to the folder: "build", "**/*.pyc", "{a,b}/[!x]?". A folder
+          that matches is left out with everything in it.
+        - progress: called with a FolderProgress while the folder is sent.
+        - max_entries: more files, folders and links are a LimitError. 0 means a million, -1 no limit.
+        - max_bytes: more bytes in files, holes included, are a TooLargeError. 0 means 10 GiB, -1 no limit. The server
+          has a limit of its own, by default 4 GiB.
+        """
+        return await _folders.upload_dir(self._at, source, path, Rules(exclude, max_entries, max_bytes), progress)
 
     def _write(self, path: AnyText, mode: int, owner: str, atomic: bool) -> Request:
-        request = self._at.request("PUT", "file", path=to_path(path), mode=mode or None, owner=owner, atomic=atomic)
+        options = {
+            "mode": file_mode(mode, "mode") or None,
+            "owner": text(owner, "owner"),
+            "atomic": flag(atomic, "atomic"),
+        }
+        request = self._at.request("PUT", "file", path=to_path(path), **options)
         request.content = "application/octet-stream"
         return request
 
-    async def download(self, path: AnyText, target: Target, *, max_bytes: int = 0) -> None:
+    async def download(self, path: AnyText, target: Target, *, max_bytes: Size = 0) -> DownloadResult:
         """Read a file into a path of this machine, where it appears when it is complete, or into a file object.
+
+        If there is a folder in the sandbox, it is copied to the path as by download_dir.
 
         A file of more than max_bytes, holes included, is a TooLargeError. 0 means 10 GiB, -1 no limit. Large holes of
         the file are holes in the copy at a path.
         """
-        request = self._at.request("GET", "file", path=to_path(path), max_bytes=max_bytes or None)
-        await self._core.save(request, target, max_bytes)
+        most = limit(max_bytes, "max_bytes")
+        request = self._at.request("GET", "file", path=to_path(path), max_bytes=most or None)
+        try:
+            return DownloadResult(1, await self._core.save(request, target, most))
+        except IsDirectoryError:
+            if not isinstance(target, (str, os.PathLike)):
+                raise
+        return await self.download_dir(path, target, max_bytes=most)
+
+    async def download_dir(
+        self,
+        path: AnyText,
+        target: str | os.PathLike[str],
+        *,
+        exclude: Sequence[str] = (),
+        progress: Callable[[FolderProgress], object] | None = None,
+        max_entries: int = 0,
+        max_bytes: Size = 0,
+    ) -> DownloadResult:
+        """Copy a folder of the sandbox to a path of this machine, where it appears when it is complete.
+
+        The target must not exist, or be an empty folder, which is replaced. The sandbox decides what is in the folder,
+        so nothing is written outside the target or through a link, and nothing replaces something else. Links that may
+        lead out, pipes, sockets, devices, names that this machine does not have or takes for another one's, and what is
+        more than 100 folders deep are skipped: the result lists them, and files that became shorter meanwhile. A file
+        that the service's user cannot read is an error, after which nothing is left.
+
+        Permissions are kept, set-id and sticky bits are not, and the owner may always read and remove what is copied.
+        Large holes stay holes. The options are those of upload_dir. What is excluded crosses the connection, and
+        counts for the limits.
+        """
+        return await _folders.download_dir(self._at, path, target, Rules(exclude, max_entries, max_bytes), progress)
 
     async def put_archive(self, directory: AnyText, source: Source) -> None:
         """Extract a tar archive, from a path of this machine or a file object, into an existing directory."""
-        request = self._at.request("PUT", "archive", path=to_path(directory))
+        request = self._at.request("PUT", "archive", path=to_path(directory, "directory"))
         request.content = "application/x-tar"
         with reading(source) as (request.pieces, request.length):
             await self._core.call(request)
 
-    async def get_archive(self, path: AnyText, target: Target, *, max_bytes: int = 0) -> None:
+    async def get_archive(self, path: AnyText, target: Target, *, max_bytes: Size = 0) -> None:
         """Read a file or tree as a tar archive. The sandbox made it: trust no name and no link in it.
+
+        Pipes, sockets and devices are left out. download_dir extracts such an archive safely.
 
         An archive of more than max_bytes is a TooLargeError. 0 means 10 GiB, -1 no limit.
         """
-        request = self._at.request(
-            "GET", "archive", path=to_path(path), max_bytes=-1
-        )  # counted here, for a clear error
-        await self._core.save(request, target, max_bytes)
+        most = limit(max_bytes, "max_bytes")  # counted here, for a clear error
+        request = self._at.request("GET", "archive", path=to_path(path), max_bytes=-1)
+        await self._core.save(request, target, most)
 
     async def stat(self, path: AnyText) -> FileInfo:
         """Describe a file. A link at the path is not followed."""
@@ -245,27 +276,48 @@ class AsyncService:
 
         What is created belongs to the owner, which only root can set.
         """
-        await self._at.post("mkdir", without_zeros(path=to_text(path), mode=mode, parents=parents, owner=owner))
+        options = {
+            "mode": file_mode(mode, "mode", 0o7777),
+            "parents": flag(parents, "parents"),
+            "owner": text(owner, "owner"),
+        }
+        await self._at.post("mkdir", without_zeros(path=to_text(path, "path"), **options))
 
     async def remove(self, path: AnyText, *, recursive: bool = False) -> None:
         """Remove a file, a link or an empty directory or, with recursive, a tree."""
-        await self._at.post("remove", without_zeros(path=to_text(path), recursive=recursive))
+        await self._at.post("remove", without_zeros(path=to_text(path, "path"), recursive=flag(recursive, "recursive")))
 
     async def rename(self, path: AnyText, to: AnyText) -> None:
         """Move a file or directory. It replaces a file, or an empty directory."""
-        await self._at.post("rename", without_zeros(path=to_text(path), to=to_text(to)))
+        await self._at.post("rename", without_zeros(path=to_text(path, "path"), to=to_text(to, "to")))
 
     async def chmod(self, path: AnyText, mode: int) -> None:
         """Set the permission, set-id and sticky bits of a file. A link at the path is followed."""
-        await self._at.post("chmod", without_zeros(path=to_text(path), mode=mode))
+        await self._at.post("chmod", {"path": to_text(path, "path"), "mode": file_mode(mode, "mode", 0o7777)})
 
     async def connection(self) -> ConnectInfo:
         """Describe how a person connects to the service."""
         return ConnectInfo.parse(await self._at.get("connection"))
 
+    async def open_port(self, sandbox_port: int, *, timeout: Duration | None = None) -> AsyncPortStream:
+        """Open a stream to a TCP port of the service, from the inside: the sandbox needs no network.
+
+        A port at which no program listens is an UnavailableError. timeout limits the opening.
+        """
+        request = request_of(self._sandbox, self.service_info.name, sandbox_port)
+        return await open_stream(self._core, request, sandbox_port, deadline_of(timeout))
+
+    def forward(self, sandbox_port: int, *, host: str = "127.0.0.1", port: int = 0) -> AsyncForward:
+        """Return a context manager that listens on this machine and leads to a port of the service, from the inside.
+
+        The sandbox needs no network. It listens at host, on port or, if that is 0, on a free port. It ends with the
+        sandbox and with the client, too. Only programs of this machine reach 127.0.0.1.
+        """
+        return AsyncForward(self._sandbox, self.service_info.name, sandbox_port, host, port)
+
     def as_user(self, user: str) -> AsyncService:
         """Return the same service for another of its users, for commands and files."""
-        return AsyncService(self._sandbox, self.service_info, user)
+        return AsyncService(self._sandbox, self.service_info, text(user, "user"))
 
 
 class AsyncSandbox(AsyncService):
@@ -276,7 +328,8 @@ class AsyncSandbox(AsyncService):
     def __init__(self, place: Place, found: JSON, started: bool = False) -> None:
         info = SandboxInfo.parse(found)
         super().__init__(
-            place.below("sandboxes", info.id), info.services[0] if info.services else ServiceInfo("default")
+            place.below("sandboxes", info.id, Handle(f"sandbox {info.name}")),
+            info.services[0] if info.services else ServiceInfo("default"),
         )
         self.info = info
         self.name = info.name
@@ -301,6 +354,7 @@ class AsyncSandbox(AsyncService):
 
     def service(self, name: str) -> AsyncService:
         """Return a service of the sandbox."""
+        text(name, "name")
         for info in self.info.services:
             if info.name == name:
                 return AsyncService(self._sandbox, info)
@@ -309,11 +363,20 @@ class AsyncSandbox(AsyncService):
 
     async def close(self) -> None:
         """Kill everything that runs in the sandbox and remove it, also a kept one. It may be called again."""
-        await self._sandbox.remove()
+        await self._sandbox.end()
 
-    async def renew(self, ttl: float) -> None:
-        """Let a kept sandbox stay for ttl seconds from now, if that is longer than before."""
-        renewed = await self._sandbox.post("renew", {"ttl_ms": millis(ttl)}, repeat=True)
+    def journal(self, *, after: int = 0, limit: int = 0) -> AsyncJournal:
+        """Iterate over the entries of the sandbox's journal, if it was started with journal=True.
+
+        after is the number of the last entry that is already known, and limit the largest number of entries; 0 means
+        all. The newest 8 MiB are held. The journal can be read also when the sandbox is closed, until its client is.
+        """
+        part = {"after": whole(after, "after") or None, "limit": whole(limit, "limit") or None}
+        return AsyncJournal(self._core, replace(self._sandbox, handle=None).request("GET", "journal", **part))
+
+    async def renew(self, ttl: Duration) -> None:
+        """Let a kept sandbox stay for ttl, in seconds, from now on, if that is longer than before."""
+        renewed = await self._sandbox.post("renew", {"ttl_ms": time_limit(ttl, "ttl")}, repeat=True)
         self.info = SandboxInfo.parse(decode(renewed))
 
     async def logs(self) -> bytes:

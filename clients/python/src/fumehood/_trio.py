@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from ._io import IO, Stop, Work, expired, remaining
+from ._values import Deadline
 
 T = TypeVar("T")
 
@@ -17,12 +18,12 @@ T = TypeVar("T")
 class TrioIO(IO):
     """I/O on trio."""
 
-    async def ready(self, sock: socket.socket, writing: bool, deadline: float | None) -> None:
+    async def ready(self, sock: socket.socket, writing: bool, deadline: Deadline | None) -> None:
         limit = remaining(deadline)
         with trio.move_on_after(math.inf if limit is None else limit) as scope:
             await (trio.lowlevel.wait_writable if writing else trio.lowlevel.wait_readable)(sock)
         if scope.cancelled_caught:
-            raise expired()
+            raise expired(deadline)
 
     async def sleep(self, seconds: float) -> None:
         await trio.sleep(seconds)
@@ -42,7 +43,7 @@ class TrioIO(IO):
 
         async def stop() -> None:
             scope.cancel()
-            with trio.move_on_after(1, shield=True):
+            with trio.CancelScope(deadline=trio.current_time() + 1, shield=True):
                 await done.wait()
 
         trio.lowlevel.spawn_system_task(run)

@@ -2,203 +2,37 @@
 
 from __future__ import annotations
 
-import base64
 import codecs
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
-from ._errors import ConfigError, FumehoodError, ProtocolError, from_json
+from ._data import Data as Data
+from ._data import Given, GivenLimit, GivenSeconds, GivenSize, GivenText, GivenTexts, GivenWhole, Shown, brief
+from ._data import Seconds as Seconds
+from ._data import Text as Text
+from ._data import parse_all as parse_all
+from ._data import plain as plain
+from ._errors import FumehoodError
+from ._values import JSON as JSON
+from ._values import AnyText as AnyText
+from ._values import Variables as Variables
+from ._values import from_text as from_text
+from ._values import millis as millis
+from ._values import parse_bytes as parse_bytes
+from ._values import parse_time as parse_time
+from ._values import to_bytes as to_bytes
+from ._values import to_path as to_path
+from ._values import to_text as to_text
+from ._values import to_utf8 as to_utf8
+from ._values import to_variables as to_variables
+from ._values import without_zeros as without_zeros
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-JSON = dict[str, Any]
 Outcome = Literal["exited", "signaled", "timed-out", "cpu-time-exceeded", "out-of-memory", "lost"]
 FileKind = Literal["file", "directory", "symlink", "pipe", "socket", "device", "other"]
 Bytes = bytes
 StreamName = Literal["stdout", "stderr"]
-Text = Annotated[str, "text"]  # a name, path or argument; bytes that are not UTF-8 are as of os.fsdecode
-AnyText = str | bytes | os.PathLike[str] | os.PathLike[bytes]  # what os.fsencode accepts
-Variables = Mapping[str, AnyText] | Mapping[bytes, AnyText]
-Seconds = Annotated[float, "_ms"]  # in JSON milliseconds, in a field with this suffix
-
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
-
-
-def parse_time(text: str) -> datetime | None:
-    """Parse a time as Go writes it. None stands for no time."""
-    match = _TIME.fullmatch(text)
-    if not match:
-        return None
-    zone = "+00:00" if match[3] == "Z" else match[3]
-    fraction = (match[2] or "")[:6].ljust(6, "0")
-    try:
-        time = datetime.fromisoformat(f"{match[1]}.{fraction}{zone}")
-    except ValueError:
-        return None
-    return time if time.year > 1 else None  # the year 1 is Go's zero value
-
-
-def parse_bytes(text: str) -> bytes:
-    """Parse base64."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as e:
-        raise ProtocolError("answer: invalid base64") from e
-
-
-def from_text(value: object) -> str:
-    """Return a text of the server's JSON. Bytes that are not UTF-8 become lone surrogates, as os.fsdecode has them."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) and isinstance(value.get("base64"), str):
-        return parse_bytes(value["base64"]).decode("utf-8", "surrogateescape")
-    raise ProtocolError("answer: not the text that was expected")
-
-
-def to_bytes(value: AnyText) -> bytes:
-    """Return the bytes of a text or path, as os.fsencode does, in any locale."""
-    try:
-        given = os.fspath(value)
-    except TypeError:
-        raise ConfigError(f"request: not a text, bytes or a path: {type(value).__name__}") from None
-    try:
-        return given if isinstance(given, bytes) else given.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise ConfigError("request: a text has a lone surrogate that stands for no byte") from None
-
-
-def to_path(value: AnyText) -> str:
-    """Return a text or path as a string, in which lone surrogates stand for bytes that are not UTF-8."""
-    return to_bytes(value).decode("utf-8", "surrogateescape")
-
-
-def to_text(value: AnyText) -> str | dict[str, str]:
-    """Return a text as the server's JSON: a string, or base64 if it is not UTF-8."""
-    if value.__class__ is str and value.isascii():
-        return value
-    data = to_bytes(value)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
-
-
-def to_variables(env: Variables | None) -> dict[str, Any] | list[Any]:
-    """Return a command's variables as the server's JSON: an object, or a list if a name is not UTF-8."""
-    values = {to_path(name): value for name, value in (env or {}).items()}
-    if all(name.isascii() or isinstance(to_text(name), str) for name in values):
-        return {name: to_text(value) for name, value in values.items()}
-    if any("=" in name for name in values):
-        raise ConfigError("command: the name of a variable has an equals sign")
-    return [to_text(to_bytes(name) + b"=" + to_bytes(value)) for name, value in values.items()]
-
-
-def to_utf8(value: AnyText, what: str) -> str:
-    """Return a text that the server needs in UTF-8."""
-    text = to_text(value)
-    if isinstance(text, str):
-        return text
-    raise ConfigError(f"{what}: not UTF-8")
-
-
-class Data:
-    """Plain data that the server's JSON describes with the same names, see _plan for the types of its fields."""
-
-    @classmethod
-    def parse(cls, value: object) -> Self:
-        """Return the value of a JSON object. A field that is absent has the zero value."""
-        if not isinstance(value, dict):
-            raise ProtocolError("answer: not the JSON object that was expected")
-        values: JSON = {}
-        for name, key, kind, zero, convert in _plan(cls):
-            item = value.get(key)
-            if item is None:
-                values[name] = zero()
-            elif item.__class__ is kind or kind is object or (kind is float and item.__class__ is int):
-                values[name] = convert(item) if convert else item
-            else:
-                raise ProtocolError(f"answer: the field {key} has another type than was expected")
-        found = object.__new__(cls)
-        vars(found).update(values)  # the constructor of a frozen dataclass sets each field by a call
-        return found
-
-    def encode(self) -> JSON:
-        """Return the value as a JSON object, without what is zero or empty."""
-        values: JSON = {}
-        for name, key, _, _, convert in _plan(type(self)):
-            value = getattr(self, name)
-            if convert is from_text:
-                value = to_text(value)
-            elif convert is parse_bytes:
-                value = base64.b64encode(value).decode()
-            values[key] = value if key == name else millis(value)
-        return without_zeros(**values)
-
-
-D = TypeVar("D", bound=Data)
-
-
-def parse_all(kind: type[D], items: object) -> list[D]:
-    """Return the values of a list of JSON objects, which may be absent."""
-    if not isinstance(items, list | None):
-        raise ProtocolError("answer: not the list that was expected")
-    return [kind.parse(each) for each in items or ()]
-
-
-# How a type is read: its type in JSON, its zero value, and how it is converted.
-_Reader = tuple[type[Any], Callable[[], Any], Callable[[Any], Any] | None]
-_READERS: dict[Any, _Reader] = {
-    str: (str, str, None),
-    Any: (object, lambda: None, None),
-    int: (int, int, None),
-    bool: (bool, bool, None),
-    float: (float, float, float),
-    bytes: (str, bytes, parse_bytes),
-    JSON: (dict, dict, None),
-    Seconds: (float, float, lambda ms: ms / 1000),
-    datetime: (str, lambda: None, parse_time),
-    FumehoodError: (dict, lambda: None, from_json),
-    Text: (object, str, from_text),
-    tuple[Text, ...]: (list, tuple, lambda items: tuple(map(from_text, items))),
-    tuple[str, ...]: (list, tuple, lambda items: tuple(map(str, items))),
-    Sequence[str]: (list, tuple, lambda items: tuple(map(str, items))),
-    Mapping[str, str]: (dict, dict, lambda found: {key: str(value) for key, value in found.items()}),
-}
-
-
-_Plan = list[tuple[str, str, type[Any], Callable[[], Any], Callable[[Any], Any] | None]]
-_plans: dict[type[Any], _Plan] = {}
-
-
-def _plan(kind: type[Any]) -> _Plan:
-    """Return how a dataclass is read: for each field its name, its name in JSON, and the reader of its type."""
-    plan = _plans.get(kind)
-    if plan is None:
-        hints = get_type_hints(kind, include_extras=True)
-        names = [f.name for f in fields(kind)]
-        plan = [(name, name + "_ms" * (hints[name] == Seconds), *_reader(hints[name])) for name in names]
-        _plans[kind] = plan
-    return plan
-
-
-def _reader(hint: Any) -> _Reader:
-    if hint in _READERS:
-        return _READERS[hint]
-    if get_origin(hint) is Literal:
-        return _READERS[str]
-    if get_origin(hint) is tuple:
-        item = get_args(hint)[0]
-        return list, tuple, lambda items: tuple(parse_all(item, items))
-    if type(None) in get_args(hint):
-        kind, _, convert = _reader(get_args(hint)[0])
-        return kind, lambda: None, convert
-    none = hint.parse({})  # it cannot be changed
-    return dict, lambda: none, hint.parse
 
 
 @dataclass(frozen=True)
@@ -226,6 +60,12 @@ class Output(Data):
 
     def __bytes__(self) -> bytes:
         return self.data
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<{self.total} bytes{', of which the end is kept' * self.truncated}: {brief(self.data)}>"
 
     @classmethod
     def parse(cls, value: object) -> Output:
@@ -290,7 +130,7 @@ class Result(Ended):
 
 
 @dataclass(frozen=True)
-class Written:
+class Written(Shown):
     """Output of a running program."""
 
     stream: StreamName
@@ -340,7 +180,7 @@ class Chunk(Written):
 
 
 @dataclass(frozen=True)
-class End:
+class End(Shown):
     """The end of a command, the last of its events."""
 
     result: Result
@@ -350,7 +190,7 @@ Event = Chunk | End
 
 
 @dataclass(frozen=True)
-class Port(Data):
+class Port(Given):
     """A port of a service that is reachable from outside the sandbox. A host port of 0 in a request is any free one."""
 
     container: int
@@ -360,53 +200,53 @@ class Port(Data):
 
 
 @dataclass(frozen=True)
-class Mount(Data):
+class Mount(Given):
     """A path of the server's machine to make visible in the sandbox. The server must allow it."""
 
-    host: str
-    container: str
+    host: GivenText
+    container: GivenText
     writable: bool = False
 
 
 @dataclass(frozen=True)
-class Limits(Data):
-    """Limits of one service. 0 means the default, -1 no limit."""
+class Limits(Given):
+    """Limits of one service. 0 means the default, -1 no limit. Sizes may be texts, such as "512MiB" or "none"."""
 
-    memory: int = 0  # bytes, including swap
+    memory: GivenLimit = 0  # bytes, including swap
     cpus: float = 0
-    pids: int = 0
-    disk: int = 0  # bytes that are written; only the native provider enforces it
+    pids: int = 0  # processes and threads; 48 or more
+    disk: GivenLimit = 0  # bytes that are written; only the native provider enforces it
 
 
 @dataclass(frozen=True)
-class Rlimits(Data):
-    """Limits of the kernel for each process of a command. 0 sets none."""
+class Rlimits(Given):
+    """Limits of the kernel for each process of a command. 0 sets none. Texts may be given, such as "10s" and "1GiB"."""
 
-    cpu: int = 0  # whole seconds
-    file_size: int = 0  # bytes
+    cpu: GivenWhole = 0  # whole seconds
+    file_size: GivenSize = 0  # bytes
     open_files: int = 0
     processes: int = 0
 
 
 @dataclass(frozen=True)
-class Compose(Data):
+class Compose(Given):
     """A Compose project: its text, or the paths of its files where the server allows them."""
 
     content: str = ""
-    files: Sequence[str] = ()
-    dockerfile: str = ""
-    dir: str = ""
-    profiles: Sequence[str] = ()
+    files: GivenTexts = ()
+    dockerfile: GivenText = ""
+    dir: GivenText = ""
+    profiles: GivenTexts = ()
     env: Mapping[str, str] = field(default_factory=dict)
     service: str = ""
     egress: str = ""  # "internet" gives its networks access
     offline: bool = False  # rejects the project if a service could reach something outside its networks
-    allow_read: Sequence[str] = ()  # paths outside its folder that it may read, and mount read-only
+    allow_read: GivenTexts = ()  # paths outside its folder that it may read, and mount read-only
     allow_unsafe: bool = False  # allows, and logs, what breaks the isolation
     prebuilt: bool = False
-    ready_timeout: Seconds = 0
-    pull_timeout: Seconds = 0
-    build_timeout: Seconds = 0
+    ready_timeout: GivenSeconds = 0
+    pull_timeout: GivenSeconds = 0
+    build_timeout: GivenSeconds = 0
 
 
 @dataclass(frozen=True)
@@ -433,7 +273,7 @@ class SandboxInfo(Data):
     services: tuple[ServiceInfo, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     kept: bool = False
-    expires: datetime | None = None  # when a kept sandbox is removed
+    expires: datetime | None = None  # after this, a cleanup removes a kept sandbox
     unenforced: tuple[str, ...] = ()
 
 
@@ -525,26 +365,3 @@ class Prepared(Data):
     """The ids of images by service."""
 
     images: Mapping[str, str]
-
-
-def millis(seconds: float) -> float:
-    """Return seconds as the milliseconds of the server's JSON."""
-    return seconds * 1000
-
-
-def without_zeros(**given: Any) -> JSON:
-    """Return the fields that are not zero, empty or None."""
-    return {name: value for name, value in given.items() if value not in (None, "", b"", 0, (), [], {})}
-
-
-def plain(value: Any) -> Any:
-    """Return what stands in JSON for a value that JSON does not have."""
-    if isinstance(value, Data):
-        return value.encode()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, os.PathLike):
-        return to_utf8(value, "request: a path")
-    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, memoryview)):
-        return list(value)
-    raise ConfigError(f"request: {type(value).__name__} in the place of a text, a number or a list")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from . import FumehoodError, Result, Sandbox
-from ._adapter import settle, start_failure
+from ._adapter import ended, ended_blocking
 from ._framework import expect, importing
 
 with importing("deepagents", "deepagents", python=(3, 11)):
@@ -58,21 +58,19 @@ class FumehoodSandbox(BaseSandbox):
         A command that times out is killed with all its descendants and has exit code 124.
         """
         args, limit = self._command(command, timeout)
-        try:
-            result = settle(self.sandbox.run(args, timeout=limit))
-        except FumehoodError as e:
-            result = start_failure(e)
-        return self._response(result, limit)
+        return self._response(ended_blocking(lambda: self.sandbox.run(args, timeout=limit)), limit)
 
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
         """Run a command as execute does. A task that is canceled ends it."""
         args, limit = self._command(command, timeout)
         started = self._threads.submit(self.sandbox.start, args, timeout=limit)
-        try:
+
+        async def run() -> Result:
             process = await asyncio.wrap_future(started)
-            result = settle(await asyncio.wrap_future(self._threads.submit(process.wait)))
-        except FumehoodError as e:
-            result = start_failure(e)
+            return await asyncio.wrap_future(self._threads.submit(process.wait))
+
+        try:
+            result = await ended(run())
         except asyncio.CancelledError:
             if not started.cancelled():
                 with contextlib.suppress(FumehoodError):

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from . import AsyncClient, AsyncSandbox, FileInfo
-from ._adapter import settle, start_failure, translate
+from ._adapter import ended, translate
 from ._errors import DirectoryNotFoundError, FumehoodError, NotDirectoryError
 from ._framework import expect, importing
 
@@ -100,12 +100,8 @@ class FumehoodWorkspaceBackend:
         validate_timeout(timeout)
         args = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
         async with self._opened() as sandbox:
-            try:
-                result = settle(await sandbox.run(args, env=env, timeout=timeout))
-            except DirectoryNotFoundError:  # is raised by a local workspace, too
-                raise
-            except FumehoodError as e:
-                result = start_failure(e)
+            # A local workspace raises a FileNotFoundError for a missing working directory, too.
+            result = await ended(sandbox.run(args, env=env, timeout=timeout), DirectoryNotFoundError)
         stdout, stderr = result.stdout.text, result.stderr.text
         if result.timed_out:
             raise workspaces.WorkspaceTimeoutError(f"timed out after {timeout:g} s", stdout=stdout, stderr=stderr)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import base64
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ._calls import decode
+from ._command import time_limit
 from ._core import CANCEL, Place
+from ._data import Given, GivenLimit, GivenText, Shown
 from ._errors import FumehoodError
 from ._files import Target, content
 from ._process import Lines
-from ._service import AsyncService, known, time_limit
+from ._service import AsyncService
 from ._sync import Blocking, Iteration, Service, blocking, direct, wrapping
 from ._types import (
     JSON,
@@ -37,32 +39,63 @@ from ._types import (
     Written,
     parse_all,
     parse_bytes,
+    to_bytes,
     to_text,
     to_variables,
     without_zeros,
 )
+from ._values import Check, Duration, Size, checked, flag, instance, integer, items, size, text
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-Phase = Literal["setup", "command"]
+__all__ = [
+    "Asset",
+    "AsyncCheckpoint",
+    "AsyncRuntime",
+    "AsyncSession",
+    "AsyncSessionStream",
+    "Change",
+    "Checkpoint",
+    "Entry",
+    "ExecuteOptions",
+    "Input",
+    "Phase",
+    "Runtime",
+    "RuntimeInfo",
+    "Session",
+    "SessionChunk",
+    "SessionEnd",
+    "SessionEvent",
+    "SessionResult",
+    "SessionStream",
+    "SpawnOptions",
+    "WorkspaceLimits",
+]
+
+Phase = Literal["setup", "command"]  # of a command of a session
 
 
 @dataclass(frozen=True)
-class Asset(Data):
+class Asset(Given):
     """A file or folder for the code of a session."""
 
-    path: str  # relative to asset_dir
-    save_path: str = ""  # where the code finds it, by default at path
+    path: GivenText  # relative to asset_dir
+    save_path: GivenText = ""  # where the code finds it, by default at path
 
 
 @dataclass(frozen=True)
-class Input:
+class Input(Shown):
     """A file to write into a workspace."""
 
     path: AnyText
     content: bytes | str
     mode: int = 0o644
+
+    def __post_init__(self) -> None:
+        to_bytes(self.path, "Input.path")
+        instance(self.content, (bytes, str), "Input.content")
+        integer(self.mode, "Input.mode")
 
 
 @dataclass(frozen=True)
@@ -74,11 +107,11 @@ class _File(Data):
 
 
 @dataclass(frozen=True)
-class WorkspaceLimits(Data):
-    """Limits of a workspace. 0 means the default, -1 no limit."""
+class WorkspaceLimits(Given):
+    """Limits of a workspace. 0 means the default, -1 no limit. Sizes may be texts, such as "1GiB" or "none"."""
 
-    bytes: int = 0  # of all files, by default 10 GiB
-    stored: int = 0  # bytes of a snapshot before its compression
+    bytes: GivenLimit = 0  # of all files, by default 10 GiB
+    stored: GivenLimit = 0  # bytes of a snapshot before its compression
     entries: int = 0  # by default a million
 
 
@@ -144,7 +177,7 @@ class SessionChunk(Written):
 
 
 @dataclass(frozen=True)
-class SessionEnd:
+class SessionEnd(Shown):
     """The end of a command, the last of its events."""
 
     result: SessionResult
@@ -177,29 +210,54 @@ class SpawnOptions(TypedDict, total=False):
 class ExecuteOptions(TypedDict, total=False):
     """The options of a command, see AsyncRuntime.execute."""
 
-    entry: str
+    entry: AnyText
     stdin: bytes | str | Sequence[bytes | str] | None
-    timeout: float | None
-    cpu_time: float | None
+    timeout: Duration | None
+    cpu_time: Duration | None
     env: Variables | None
-    stdout_cap: int
-    stderr_cap: int
+    stdout_cap: Size
+    stderr_cap: Size
+
+
+def _pieces(given: bytes | str | Sequence[bytes | str] | None, name: str) -> list[str]:
+    """Return what a command reads, piece by piece, as the server's JSON."""
+    pieces = [given] if isinstance(given, (bytes, str)) else items(given or (), (bytes, str), name)
+    return [base64.b64encode(content(each, name)).decode() for each in pieces]
+
+
+def _ports(given: Sequence[Port | int], name: str) -> list[Port]:
+    return [Port(port) if isinstance(port, int) else port for port in items(given, (Port, int), name)]
+
+
+def _mounts(given: Sequence[Mount], name: str) -> list[Mount]:
+    return items(given, Mount, name)
+
+
+_SPAWN: Mapping[str, Check] = {
+    "ports": _ports,
+    "mounts": _mounts,
+    "env": to_variables,
+    "image": text,
+    "user": text,
+    "setup": text,
+    "disable_setup": flag,
+}
+_EXECUTE: Mapping[str, Check] = {
+    "entry": to_text,
+    "stdin": _pieces,
+    "timeout": time_limit,
+    "cpu_time": time_limit,
+    "env": to_variables,
+    "stdout_cap": size,
+    "stderr_cap": size,
+}
+_NAMES = {"timeout": "timeout_ms", "cpu_time": "cpu_time_ms"}  # in JSON
 
 
 def _execution(command: AnyText, options: ExecuteOptions) -> JSON:
     """Return a command as the server's JSON."""
-    rest = known(ExecuteOptions, options)
-    stdin, timeout = rest.pop("stdin", None) or (), time_limit(rest.pop("timeout", None))
-    cpu_time = time_limit(rest.pop("cpu_time", None), "cpu_time")
-    pieces = [stdin] if isinstance(stdin, (bytes, str)) else stdin
-    return without_zeros(
-        command=to_text(command),
-        stdin=[base64.b64encode(content(each)).decode() for each in pieces],
-        timeout_ms=timeout,
-        cpu_time_ms=cpu_time,
-        env=to_variables(rest.pop("env", None)),
-        **rest,
-    )
+    found = {_NAMES.get(name, name): value for name, value in checked(_EXECUTE, options).items()}
+    return without_zeros(command=to_text(command, "command"), **found)
 
 
 class AsyncSession:
@@ -231,18 +289,17 @@ class AsyncSession:
         - image, user: in place of the spec's.
         - setup: shell text that runs after the spec's setup. disable_setup runs none.
         """
-        given = known(SpawnOptions, options)
-        body = without_zeros(
-            ports=[Port(port) if isinstance(port, int) else port for port in given.pop("ports", ())],
-            env=to_variables(given.pop("env", None)),
-            **given,
-        )
-        return AsyncRuntime(self._at, RuntimeInfo.parse(await self._at.run("runtimes", body)))
+        body = without_zeros(**checked(_SPAWN, options))
+        found = await self._at.run("runtimes", body)
+        self._at.core.warn_of_provider(found)
+        return AsyncRuntime(self._at, RuntimeInfo.parse(found))
 
     async def exec(
         self, command: AnyText = "", *, spawn: SpawnOptions | None = None, **options: Unpack[ExecuteOptions]
     ) -> SessionResult:
         """Run one command in a new runtime, and remove the runtime. The options are those of execute."""
+        _execution(command, options)  # a wrong one starts nothing
+        instance(spawn, (Mapping, type(None)), "spawn")
         runtime = await self.spawn(**(spawn or {}))
         try:
             return await runtime.execute(command, **options)
@@ -259,7 +316,7 @@ class AsyncSession:
 
     async def read_files(self, *globs: AnyText) -> dict[str, bytes]:
         """Return the regular files of the workspace that match any of the globs, by their paths in it."""
-        found = decode(await self._at.post("files", {"globs": [to_text(each) for each in globs]}, repeat=True))
+        found = decode(await self._at.post("files", {"globs": [to_text(each, "globs") for each in globs]}, repeat=True))
         files = {path: parse_bytes(data) for path, data in (found.get("files") or {}).items()}
         return files | {each.path: each.content for each in parse_all(_File, found.get("others"))}
 
@@ -269,20 +326,20 @@ class AsyncSession:
 
     async def close(self) -> None:
         """Remove the runtimes and the private workspace. It may be called again."""
-        await self._at.remove()
+        await self._at.end()
 
 
 class AsyncRuntime:
     """A container over a session's workspace. As a context manager it is cleaned up at the end.
 
     It runs one command at a time: another one is a LimitError. When its container has ended, each call is an
-    UnavailableError. service has its files, and runs further commands.
+    UnavailableError, and when it was removed, a SandboxNotFoundError. service has its files, and runs further commands.
     """
 
     def __init__(self, session: Place, info: RuntimeInfo) -> None:
         self._at = session.below("runtimes", info.id)
         self.id = info.id
-        sandbox = Place(session.core, session.lease, "/v1").below("sandboxes", info.id)
+        sandbox = Place(session.core, session.lease, "/v1").below("sandboxes", info.id, session.handle)
         self.service = AsyncService(sandbox, info.service)
 
     def __repr__(self) -> str:
@@ -305,7 +362,7 @@ class AsyncRuntime:
         - env: variables, which take precedence over all others.
         - stdout_cap, stderr_cap: as of AsyncService.run.
 
-        If the call is interrupted or its task is canceled, the command is killed.
+        If the call is interrupted or canceled, the command is killed.
         """
         return SessionResult.parse(await self._at.run("execute", _execution(command, options)))
 
@@ -368,15 +425,17 @@ class AsyncSessionStream(Lines[SessionEvent]):
 class Checkpoint(Blocking[AsyncCheckpoint]):
     __doc__ = AsyncCheckpoint.__doc__
     number: int  # starts at 1
-    snapshot: str
-    archive: str
-    changes: tuple[Change, ...]
+    snapshot: str  # path on the server's machine, until the session is closed
+    archive: str  # path of the copy in the spec's archive_save_dir
+    changes: tuple[Change, ...]  # from the checkpoint before, or from the start
 
     save = blocking(AsyncCheckpoint.save)
 
 
 class SessionStream(Iteration[SessionEvent]):
     """Runs a command of a session and iterates over its events. Leaving it early kills the command."""
+
+    close = blocking(AsyncSessionStream.close)
 
 
 class Runtime(Blocking[AsyncRuntime]):

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from . import Client, FumehoodError, Mount, Port, Result, UnavailableError
-from ._adapter import FLAGS, explain, mark_missing, settle, start_failure
+from . import Client, FumehoodError, Mount, Port, Result
+from ._adapter import FLAGS, GONE, explain, mark_missing, settle, start_failure
 from ._framework import expect, importing
 from .session import ExecuteOptions, Session, SessionChunk, SessionEnd, SessionResult, SpawnOptions
 
@@ -215,7 +215,7 @@ class _Container:
     def remove(self) -> None:
         """Kill the command and remove the container."""
         self.killed = True
-        with contextlib.suppress(IndexError, UnavailableError):  # another thread does it, or it is gone with its server
+        with contextlib.suppress(IndexError, *GONE):  # another thread does it, or it is gone with its server
             session = self._sessions.pop()
             self.runtime.kill()
             self._free.append(session)
@@ -325,7 +325,7 @@ class FumehoodStreamingRuntime(_Runtime, StreamingRuntime):
                     assert isinstance(event, SessionEnd)  # otherwise there was an error
                     ended: SessionResult | Result = event.result
                 except FumehoodError as e:
-                    ended = start_failure(e, "stream")
+                    ended = start_failure(e, op="stream")
                     outputs["stderr"].take(ended.stderr.data)
                     yield RuntimeEvent(kind="stderr", text=ended.stderr.text)
                 result = _result(ended, outputs, started, container.killed, late=-1)
@@ -362,7 +362,7 @@ class FumehoodExecRuntime(_Runtime, ExecRuntime):
                 try:
                     ended: SessionResult | Result = container.runtime.execute(script, **options)
                 except FumehoodError as e:
-                    ended = start_failure(e, "execute")
+                    ended = start_failure(e, op="execute")
                 outputs["stdout"].take(mark_missing(ended.stdout))
                 outputs["stderr"].take(mark_missing(ended.stderr))
                 result = _result(ended, outputs, started, container.killed, late=_KILLED)

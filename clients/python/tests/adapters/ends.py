@@ -1,13 +1,21 @@
-"""The ends of commands that docs/frameworks.md lists, and sandboxes in which all commands end in one of these ways."""
+"""The ends of commands that docs/frameworks.md lists.
+
+There are sandboxes in which all commands end in one of these ways, and what causes the ends in a real one.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fumehood import (
+    BrokenError,
     DirectoryNotFoundError,
     End,
     FumehoodError,
@@ -19,6 +27,7 @@ from fumehood import (
     Result,
     UserNotFoundError,
 )
+from tests.real import BOMB, WAITS, kill
 
 PAGE = Path(__file__).parents[4] / "docs" / "frameworks.md"
 
@@ -32,6 +41,7 @@ ENDS: dict[str, Result | FumehoodError] = {
     "its user is unknown": UserNotFoundError("unknown"),
     "no process is left for it": LimitError("the sandbox has no process left"),
     "code in the sandbox kills its supervisor": Result("lost", -1, reason="killed", caused_inside=True),
+    "code in the sandbox has ended it": BrokenError("the out-of-memory killer killed its first process"),
     "time limit": Result("timed-out", -1, stdout=Output(b"so far\n", 7)),
     "output limit": Result("exited", 0, stdout=Output(b"end\n", 1 << 30)),
     "lost": Result("lost", -1, reason="it was removed"),
@@ -53,6 +63,7 @@ def documented(framework: str) -> dict[str, str]:
     found |= {end: result for module, end, result in own if module == f"`{framework}`"}
     (row,) = (row for row in other if row[0] == f"`{framework}`")
     found |= dict(zip(head[1:], row[1:], strict=True))
+    assert found.pop("canceled") == "killed"
     assert set(found) == set(ENDS)
     return found
 
@@ -111,3 +122,87 @@ class BlockingEnding:
 
     def wait(self) -> Result:
         return outcome(self._end)
+
+
+# What causes an end in a real sandbox. The first program of each is one that can be run without a shell, too.
+SLEEP = "echo so far; sleep 600; : {}"
+REAL = {
+    "it exits with 3": ["sh", "-c", "exit 3"],
+    "signal 15 ends it": ["sh", "-c", "kill -15 $$"],
+    "the kernel kills it for memory": ["python3", "-c", "x = bytearray(1 << 30)"],
+    "its program is missing": ["no-such-program"],
+    "its program is not executable": ["/etc/passwd"],
+    "its working directory is missing": ["true"],
+    "no process is left for it": ["true"],
+    "code in the sandbox kills its supervisor": ["sh", "-c", "kill -9 -1"],
+    "time limit": ["sh", "-c", SLEEP],
+    "output limit": ["sh", "-c", "head -c 70000000 /dev/zero | tr '\\0' x"],
+    "lost": ["sh", "-c", SLEEP],
+    "canceled": ["sh", "-c", SLEEP],
+}
+PIDS, MEMORY = 64, 256 << 20  # limits of the sandbox: processes and bytes
+
+
+@dataclass
+class Driver:
+    """How a test runs commands with an adapter, in a sandbox whose working directory is /work.
+
+    run takes arguments and a time limit in seconds, and returns an end in the words of the page, or raises what the
+    adapter raises. Canceling it is the framework's cancellation.
+    """
+
+    framework: str
+    sandbox: str  # its name
+    run: Callable[[list[str], float | None], Awaitable[str]]
+
+    async def check(self, end: str) -> None:
+        """Cause an end, and fail if the adapter does not make of it what the page says."""
+        token = f"{self.sandbox}-{os.urandom(4).hex()}"
+        args = [each.replace("{}", token) for each in REAL[end]]
+        running = asyncio.ensure_future(self._cause(end, args))
+        if end in ("lost", "canceled"):
+            await until(lambda: processes(token))
+            if end == "canceled":
+                running.cancel()
+            else:
+                kill(self.sandbox)
+        try:
+            # Without a process left, bash tries each fork again for half a minute.
+            found = await asyncio.wait_for(asyncio.shield(running), 9 * WAITS)
+        except asyncio.CancelledError:
+            assert end == "canceled"
+        except Exception as e:  # noqa: BLE001  # its class is what is tested
+            assert is_error(e, documented(self.framework)[end]), repr(e)
+        else:
+            assert found == documented(self.framework)[end], end
+        await until(lambda: not processes(token))
+
+    async def _cause(self, end: str, args: list[str]) -> str:
+        if end == "its working directory is missing":
+            assert await self.run(["rm", "-r", "/work"], None) == "0"
+        if end == "no process is left for it":
+            await self.run(["sh", "-c", f"python3 -c '{BOMB}' </dev/null >/dev/null 2>&1 &"], None)
+            for _ in range(1000):
+                if await self.run(args, None) == "126":
+                    break
+        return await self.run(args, 1 if end == "time limit" else None)
+
+
+def processes(token: str) -> list[str]:
+    """Return the processes of this machine, also those in sandboxes, that have a text among their arguments."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if token.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+async def until(happens: Callable[[], object]) -> None:
+    """Wait until something happens, and fail if it does not."""
+    deadline = time.monotonic() + WAITS
+    while not happens():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)

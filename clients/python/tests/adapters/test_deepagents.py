@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -21,9 +22,9 @@ from langchain_core.language_models.fake_chat_models import FakeMessagesListChat
 from langchain_core.messages import AIMessage, ToolMessage
 
 import tests  # noqa: F401
-from fumehood import Client, Result, UnavailableError
+from fumehood import Client, ClosedError, Limits, Result
 from fumehood.deepagents import FumehoodSandbox
-from tests.adapters.ends import ENDS, BlockingEnding, documented, is_error
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, BlockingEnding, Driver, documented, is_error
 from tests.real import IMAGE, containers, wait_for
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "deepagents.md"
@@ -123,9 +124,9 @@ def test_execute(backend: FumehoodSandbox) -> None:
     backend.execute("rm -r /work")
     assert backend.execute("true").exit_code == 127
     backend.sandbox.close()
-    with pytest.raises(UnavailableError):
+    with pytest.raises(ClosedError):
         backend.execute("true")
-    with pytest.raises(UnavailableError):
+    with pytest.raises(ClosedError):
         backend.download_files(["/etc/passwd"])
 
 
@@ -142,6 +143,18 @@ async def test_ends(end: str, sync: bool) -> None:
     else:
         assert ("`truncated`" if found.truncated else str(found.exit_code)) == cell
         assert found.output or isinstance(ENDS[end], Result)
+
+
+@pytest.mark.parametrize("end", REAL)
+async def test_ends_real(client: Client, end: str) -> None:
+    with client.start(IMAGE, cwd="/work", limits=Limits(MEMORY, pids=PIDS)) as sandbox:
+        backend = FumehoodSandbox(sandbox)
+
+        async def execute(args: list[str], timeout: float | None) -> str:
+            found = await backend.aexecute(shlex.join(args), timeout=int(timeout or 0))
+            return "`truncated`" if found.truncated else str(found.exit_code)
+
+        await Driver("deepagents", sandbox.name, execute).check(end)
 
 
 def test_files(backend: FumehoodSandbox) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -26,11 +27,11 @@ from harbor.models.trial.result import TrialResult
 from harbor.trial.trial import Trial
 
 import tests  # noqa: F401
-from fumehood import FileInfo, Result, TooLargeError, UnavailableError
+from fumehood import AsyncService, FileInfo, IsDirectoryError, Result, TooLargeError, UnavailableError
 from fumehood.harbor import FumehoodEnvironment
 from fumehood.harbor._environment import LOOPS
 from fumehood.harbor._files import download_dir
-from tests.adapters.ends import ENDS, Ending, documented, is_error
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, documented, is_error
 from tests.real import BOMB, IMAGE, PROVIDER, native_sandboxes
 
 ENVIRONMENT = "fumehood.harbor:FumehoodEnvironment"
@@ -351,6 +352,23 @@ def test_ends(tmp_path: Path, end: str) -> None:
         assert found.stderr or isinstance(ENDS[end], Result)
 
 
+@pytest.mark.parametrize("end", REAL)
+def test_ends_real(tmp_path: Path, end: str) -> None:
+    env = make(
+        tmp_path, {"Dockerfile": f"FROM {IMAGE}\nRUN mkdir /work\n"}, pids=PIDS, config={"memory_mb": MEMORY >> 20}
+    )
+
+    async def test(_: BaseEnvironment) -> None:
+        async def execute(args: list[str], timeout: float | None) -> str:
+            found = await env.exec(shlex.join(args), "/work", timeout_sec=int(timeout or 0))
+            return "a line" if "bytes of output are missing" in (found.stdout or "") else str(found.return_code)
+
+        assert env._sandbox
+        await Driver("harbor", env._sandbox.name, execute).check(end)
+
+    in_environment(env, test)
+
+
 @SHORT
 def test_files(tmp_path: Path) -> None:
     """Files are copied as by `docker cp`, and nothing from a sandbox leads out of the target."""
@@ -379,7 +397,12 @@ def test_files(tmp_path: Path) -> None:
         assert (tmp_path / "made" / "link").read_text().endswith("ran\n")
         with pytest.raises(FileNotFoundError):
             await env.download_file(source_path="/nowhere", target_path=tmp_path / "none")
+        for folder in ("/new/tree", "/new/tree/"):  # where a file was expected
+            with pytest.raises(IsDirectoryError):
+                await env.download_file(source_path=folder, target_path=tmp_path / "none")
         assert not (tmp_path / "none").exists()
+        with pytest.raises(IsADirectoryError):
+            await env.upload_file(source_path=source, target_path="/new/none")
 
         hostile = f"ln -s {outside} out; ln -s ../../outside up; mkfifo pipe; mkdir d; echo x >d/f; chmod 0 d/f; echo"
         await env.exec(f"cd /new/tree; {hostile} changed >sub/run.sh; chmod 777 sub/run.sh; sleep 1")
@@ -427,6 +450,29 @@ def test_files_hostile(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="invalid path"):
         asyncio.run(download_dir(hostile, "/logs", tmp_path / "target", logging.getLogger("test")))
     assert not (tmp_path / "outside").exists()
+
+
+def test_files_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that takes the place of a file, while files are copied, is left out."""
+
+    class Replacing:
+        def __init__(self, of: AsyncService) -> None:
+            self.download = of.download
+
+        async def walk(self, source: str) -> AsyncIterator[FileInfo]:
+            yield FileInfo(".", "directory", path=".")
+            yield FileInfo("file", "file", path="file")
+            yield FileInfo("replaced", "file", path="replaced")
+
+    async def test(env: Any) -> None:
+        await env.exec("mkdir -p /logs/x/replaced/secret; echo x >/logs/x/file")
+        replacing: Any = Replacing(await env._reader(None))
+        target = tmp_path / "target"
+        await download_dir(replacing, "/logs/x", target, logging.getLogger("test"))
+        assert [each.name for each in target.iterdir()] == ["file"]
+        assert "not downloaded: /logs/x/replaced: " in caplog.text
+
+    in_environment(make(tmp_path, network_policy=NO_NETWORK), test)
 
 
 @SHORT

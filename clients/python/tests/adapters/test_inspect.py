@@ -36,7 +36,7 @@ from inspect_ai.util._sandbox.limits import override_max_exec_output_size, overr
 from fumehood import Result
 from fumehood.inspect import FumehoodConfig, FumehoodSandboxEnvironment
 from fumehood.inspect._clients import this_loop
-from tests.adapters.ends import ENDS, Ending, documented, is_error
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, documented, is_error
 from tests.adapters.evals import BACKENDS, COMPOSE, FOLDER, HOWTO, PLAIN, containers, evaluate, started
 from tests.real import BOMB, IMAGE, PROVIDER, wait_for
 
@@ -165,6 +165,18 @@ async def test_ends_remote(end: str, anyio_backend: str) -> None:
     else:
         assert isinstance(last, ExecCompleted)
         assert str(last.exit_code) in cell
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("end", REAL)
+async def test_ends_real(end: str, anyio_backend: str) -> None:
+    async with started(FumehoodConfig(image=IMAGE, cwd="/work", memory=MEMORY, pids=PIDS)) as e:
+        sb = e["default"]
+
+        async def execute(args: list[str], timeout: float | None) -> str:  # noqa: ASYNC109
+            return str((await sb.exec(args, timeout=timeout)).returncode)
+
+        await Driver("inspect", sb.sandbox.name, execute).check(end)
 
 
 @pytest.mark.anyio

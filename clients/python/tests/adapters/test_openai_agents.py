@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import io
 import json
@@ -44,8 +43,8 @@ import tests  # noqa: F401
 from fumehood import AsyncClient, ConfigError, Result
 from fumehood.openai_agents import FumehoodSandboxClient, FumehoodSandboxClientOptions, FumehoodSandboxSessionState
 from fumehood.openai_agents._session import FumehoodSandboxSession
-from tests.adapters.ends import ENDS, Ending, documented, is_error
-from tests.real import BINARY, BOMB, IMAGE, PROVIDER, native_sandboxes, wait_for
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, documented, is_error
+from tests.real import BINARY, BOMB, IMAGE, PROVIDER, kill, native_sandboxes, wait_for
 
 FOLDER = Path(__file__).parent / "openai_agents"
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "openai_agents.md"
@@ -91,17 +90,6 @@ def containers() -> list[str]:
     if PROVIDER == "native":
         return native_sandboxes()
     return output("docker", "ps", "-aq", "--filter", f"label=fumehood.label.test={LABEL}").split()
-
-
-def kill(sandbox: str) -> None:
-    """Kill all processes of a sandbox."""
-    if PROVIDER != "native":
-        subprocess.run(["docker", "kill", sandbox], check=True, capture_output=True)
-        return
-    for groups in Path("/proc").glob("[0-9]*/cgroup"):
-        with contextlib.suppress(OSError):  # it has ended
-            if f"/fumehood/{sandbox}-" in groups.read_text():
-                os.kill(int(groups.parent.name), signal.SIGKILL)
 
 
 def command(cmd: str, **more: Any) -> Any:
@@ -266,12 +254,12 @@ async def test_exec(client: FumehoodSandboxClient) -> None:
         assert (await session.exec("/etc/passwd", shell=False)).exit_code == 126
         assert (await session.exec("true", user="no-such-user")).exit_code == 126
         assert not (await session.exec("getent hosts example.com || wget -qT1 -O- 1.1.1.1")).ok()  # no network
-        with pytest.raises(errors.ExecTransportError, match="timeout is not positive"):
+        with pytest.raises(errors.ExecTransportError, match="timeout: 0 is not positive"):
             await session.exec("true", timeout=0)
         await session.exec("rm -rf /workspace", shell=["sh", "-c"])
         with pytest.raises(errors.WorkspaceRootNotFoundError, match=r"root not found: /workspace$"):
             await session.exec("true")
-        await asyncio.to_thread(kill, *containers())
+        await asyncio.to_thread(kill, session._inner._sandbox.name)
         with pytest.raises(errors.ExecTransportError):
             await session.exec("true")
         assert not await session.running()
@@ -299,6 +287,17 @@ async def test_ends(end: str) -> None:
             assert is_error(e, cell), e
         else:
             assert str(update.exit_code) == cell
+
+
+@pytest.mark.parametrize("end", REAL)
+async def test_ends_real(client: FumehoodSandboxClient, end: str) -> None:
+    async with started(client, Manifest(root="/work"), memory=MEMORY, pids=PIDS) as session:
+
+        async def execute(args: list[str], timeout: float | None) -> str:
+            found = await session.exec(*args, shell=False, timeout=timeout)
+            return "a line" if b"bytes of output are missing" in found.stdout else str(found.exit_code)
+
+        await Driver("openai_agents", session._inner._sandbox.name, execute).check(end)
 
 
 async def test_no_processes(client: FumehoodSandboxClient) -> None:
@@ -652,7 +651,7 @@ async def test_unsupported(client: FumehoodSandboxClient, tmp_path: Path) -> Non
     with pytest.raises(TypeError, match="expects a FumehoodSandboxSessionState"):
         await client.resume(create)
     async with AsyncClient() as strict:  # a server that allows no networks
-        with pytest.raises(Exception, match="--allow-egress"):
+        with pytest.raises(Exception, match="allow_egress=True"):
             await FumehoodSandboxClient(strict).create(options=options(network="bridge"))
         async with started(FumehoodSandboxClient(strict)) as session:
             assert await shell(session, "echo works") == "works\n"

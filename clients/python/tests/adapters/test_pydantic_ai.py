@@ -28,9 +28,9 @@ from pydantic_ai.workspaces import (
 )
 
 import tests  # noqa: F401
-from fumehood import AsyncClient, ConfigError, Result
+from fumehood import AsyncClient, ConfigError, Limits, Result
 from fumehood.pydantic_ai import FumehoodWorkspace, FumehoodWorkspaceBackend
-from tests.adapters.ends import ENDS, Ending, documented, is_error
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, documented, is_error
 from tests.real import IMAGE, containers, wait_for
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "pydantic_ai.md"
@@ -159,6 +159,18 @@ async def test_ends(end: str) -> None:
         assert found.stderr or isinstance(ENDS[end], Result)
 
 
+@pytest.mark.parametrize("end", REAL)
+async def test_ends_real(client: AsyncClient, end: str) -> None:
+    backend = FumehoodWorkspaceBackend(client, IMAGE, {**OPTIONS, "limits": Limits(MEMORY, pids=PIDS)})
+    await backend.working_dir()
+    assert backend.ref
+
+    async def execute(args: list[str], timeout: float | None) -> str:  # noqa: ASYNC109
+        return str((await backend.run(args, timeout=timeout)).exit_code)
+
+    await Driver("pydantic_ai", backend.ref.id, execute).check(end)
+
+
 async def test_files(backend: FumehoodWorkspaceBackend) -> None:
     links = "mkdir dir; echo 12 >file; ln -s dir d; ln -s file f; ln -s missing m; ln -s loop loop; ln -s / root"
     await backend.run(links, shell=True)
@@ -216,10 +228,10 @@ async def test_ref(client: AsyncClient) -> None:
 
 async def test_kept() -> None:
     """Another client continues in a kept sandbox."""
-    async with AsyncClient(arguments=["--allow-kept"]) as first:
+    async with AsyncClient(allow_kept=True) as first:
         backend = FumehoodWorkspaceBackend(first, IMAGE, {"keep": True, "ttl": 600})
         await backend.write_bytes("/file", b"kept")
-    async with AsyncClient(arguments=["--allow-kept"]) as second:
+    async with AsyncClient(allow_kept=True) as second:
         again = FumehoodWorkspaceBackend(second, ref=backend.ref)
         try:
             assert await again.read_bytes("/file") == b"kept"

@@ -34,7 +34,7 @@ from .. import (
     UnavailableError,
     UnsupportedError,
 )
-from .._adapter import Clients, Loops, explain, mark_missing, missing, settle, start_failure
+from .._adapter import Clients, Loops, ended, explain, mark_missing, missing
 from . import _files
 from ._project import ALLOW, OPTIONS, FumehoodOptions, check_links, check_offline, write
 
@@ -70,7 +70,7 @@ class FumehoodEnvironment(BaseEnvironment):
         """Check the options, and that the provider of sandboxes works."""
         super().preflight(kwargs)
         try:
-            with Client(arguments=["--allow-kept"]) as client:
+            with Client(allow_kept=True) as client:
                 client.sandboxes()
         except FumehoodError as e:
             raise SystemExit(f"fumehood: {e}") from e
@@ -255,10 +255,7 @@ class FumehoodEnvironment(BaseEnvironment):
             user = self._main_user if self._resolve_user(user) is None else self._resolve_user(user)
         chosen = "" if user is None else str(user)
         options: dict[str, Any] = {"env": env, "cwd": cwd or "", "user": chosen, "timeout": timeout_sec or None}
-        try:
-            result = settle(await self._run(self._service(name), [shell, "-c", command], options))
-        except FumehoodError as e:
-            result = start_failure(e)
+        result = await ended(self._run(self._service(name), [shell, "-c", command], options))
         if result.timed_out:
             raise RuntimeError(f"Command timed out after {timeout_sec} seconds")
         if result.outcome == "out-of-memory":

@@ -12,7 +12,16 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from .. import AsyncService, FileInfo, FumehoodError, InfrastructureError, LimitError, NotDirectoryError, NotFoundError
+from .. import (
+    AsyncService,
+    FileInfo,
+    FumehoodError,
+    InfrastructureError,
+    LimitError,
+    NotDirectoryError,
+    NotFoundError,
+    _adapter,
+)
 
 PARALLEL = 8  # files that are downloaded at a time
 MAX_BYTES, MAX_ENTRIES = 10 << 30, 1_000_000  # of a download, unless the options set others
@@ -32,7 +41,7 @@ async def upload_file(to: AsyncService, source: Path, target: str) -> None:
     if into:
         target = f"{target.rstrip('/')}/{source.name}"
     mode = source.stat().st_mode & 0o7777  # noqa: ASYNC240
-    await to.upload(source, target, mode=mode)
+    await _adapter.upload_file(to, source, target, mode=mode)
     await to.chmod(target, mode)  # of a file that was there
 
 
@@ -78,7 +87,7 @@ async def download_file(of: AsyncService, source: str, target: Path, max_bytes: 
     if target.is_dir():  # noqa: ASYNC240
         target /= PurePosixPath(source).name
     target.parent.mkdir(parents=True, exist_ok=True)
-    await of.download(source, target, max_bytes=max_bytes)
+    await _adapter.download_file(of, source, target, max_bytes=max_bytes)
     if (info := await of.stat(source)).is_file:
         _set_mode(target, info)
 
@@ -161,7 +170,7 @@ async def download_dir(
         async with slots:
             try:
                 path = target / info.path
-                await of.download(f"{source}/{info.path}", path, max_bytes=room.most(info))
+                await _adapter.download_file(of, f"{source}/{info.path}", path, max_bytes=room.most(info))
                 _set_mode(path, info)
                 room.grown(info, path.stat().st_size)
             except (LimitError, OSError) as e:

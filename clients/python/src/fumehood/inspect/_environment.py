@@ -35,10 +35,9 @@ from .. import (
     Result,
     StaleError,
     TooLargeError,
-    UnavailableError,
     UnsupportedError,
 )
-from .._adapter import explain, settle, start_failure
+from .._adapter import GONE, ended, explain, start_failure
 from ._clients import this_loop
 from ._config import ALLOW, CONFIG_FILES, FIELDS, FumehoodConfig, plan
 from ._remote import RemoteProcess, available
@@ -185,7 +184,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:  # noqa: A002
         """Remove the kept sandbox of a name, or all kept ones of evaluations."""
-        async with AsyncClient(arguments=["--allow-kept"]) as client:
+        async with AsyncClient(allow_kept=True) as client:
             for info in await client.sandboxes():
                 if LABEL in info.labels and id in (None, info.name, info.id):
                     await (await client.get(info.name)).close()
@@ -209,21 +208,20 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         A stream that exceeds inspect's limit, or 64 MiB, is an OutputLimitExceededError with the end of the output.
         """
         limit = min(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE, MAX_OUTPUT)
+
+        async def run() -> Result:
+            options = {**self._options(cmd, cwd, env, user), "stdout_cap": limit, "stderr_cap": limit}
+            return await self.service.run(cmd, stdin=input, timeout=timeout or None, **options)
+
         try:
-            options = self._options(cmd, cwd, env, user)
             with available():
-                caps = {"stdout_cap": limit, "stderr_cap": limit}
-                result = settle(await self.service.run(cmd, stdin=input, timeout=timeout or None, **caps, **options))
+                result = await ended(run(), NotExecutableError)
         except UnsupportedError as e:
             if user:
                 raise SandboxUserUnsupportedError(str(e)) from e
             raise
         except TooLargeError as e:  # control characters are longer in the answer
             raise OutputLimitExceededError(SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, None) from e
-        except NotExecutableError:
-            raise
-        except FumehoodError as e:
-            result = start_failure(e)
         return self._result(result, limit, timeout)
 
     def _options(
@@ -280,7 +278,7 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
         """Describe how a person connects to the service."""
         try:
             found = await (self.service.as_user(user) if user else self.service).connection()
-        except UnavailableError as e:
+        except GONE as e:
             raise ConnectionError(f"service {self.service.name!r} is not running: {e}") from e
         if not found.shell:
             raise NotImplementedError("no command leads into this sandbox: only kept sandboxes have one")
@@ -321,10 +319,11 @@ class FumehoodSandboxEnvironment(SandboxEnvironment):
                 return await self.exec(cmd, o.input, o.cwd, o.env, o.user, timeout)
             except NotExecutableError as e:
                 return self._result(start_failure(e), MAX_OUTPUT, timeout)
-        opened = bool(getattr(o, "stdin_open", False))
-        try:
-            chosen = self._options(cmd, o.cwd, o.env, o.user)
-            with available():
-                return await RemoteProcess.start(self.service, cmd, opened, o.input, chosen)
-        except FumehoodError as e:
-            return RemoteProcess.from_result(start_failure(e))
+
+        async def start() -> RemoteProcess:
+            opened, chosen = bool(getattr(o, "stdin_open", False)), self._options(cmd, o.cwd, o.env, o.user)
+            return await RemoteProcess.start(self.service, cmd, opened, o.input, chosen)
+
+        with available():
+            found = await ended(start())
+        return RemoteProcess.from_result(found) if isinstance(found, Result) else found

@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field
 
 import fumehood
 from fumehood import AsyncClient, AsyncSandbox
-from fumehood._adapter import GONE, mark_missing, missing, settle, start_failure
+from fumehood._adapter import GONE, ended, mark_missing, missing
 
 Who: TypeAlias = User | str | None  # the user of a command or file; None is the image's own
 _MOUNTS = "openai_agents.mounts"  # a label
@@ -96,7 +96,7 @@ async def find(client: AsyncClient, state: FumehoodSandboxSessionState) -> Async
     try:
         sandbox = await client.get(state.sandbox)
         await sandbox.connection()
-    except fumehood.UnavailableError:
+    except (fumehood.UnavailableError, fumehood.SandboxNotFoundError):
         return None
     if sandbox.info.labels.get(_MOUNTS) != repr(mounts_of(state.manifest)):
         raise ValueError(f"sandbox {state.sandbox} has other path grants than the state: create a session")
@@ -167,7 +167,7 @@ class Running:
         async def send() -> None:
             if before:
                 await asyncio.wait({before})
-            with contextlib.suppress(fumehood.UnavailableError):  # it has ended
+            with contextlib.suppress(*GONE):  # it has ended
                 await self.process.write(chars)
 
         self._writer = asyncio.create_task(send())
@@ -177,7 +177,7 @@ class Running:
 
     async def kill(self) -> None:
         """Kill the command with all its descendants."""
-        with contextlib.suppress(fumehood.UnavailableError):
+        with contextlib.suppress(*GONE):
             await self.process.kill()
         await asyncio.gather(self.reader, *([self._writer] if self._writer else []), return_exceptions=True)
 
@@ -240,16 +240,11 @@ class FumehoodSandboxSession(BaseSandboxSession):
     async def _answered(self, args: Sequence[str], call: Awaitable[Any], timeout: float | None) -> Any:
         """Return what a call for a command returns, or a shell's result for a program that cannot be started."""
         try:
-            found = await call
-            if isinstance(found, fumehood.Result):
-                found = settle(found)
+            found = await ended(call, fumehood.DirectoryNotFoundError)
         except fumehood.DirectoryNotFoundError as e:
             raise errors.WorkspaceRootNotFoundError(path=Path(self._cwd), cause=e) from e
         except fumehood.FumehoodError as e:
-            try:
-                return start_failure(e)
-            except fumehood.FumehoodError:
-                raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
+            raise errors.ExecTransportError(command=args, message=f"fumehood: {e}", cause=e) from e
         if isinstance(found, fumehood.Result) and found.timed_out:
             streams = {"stdout": found.stdout, "stderr": found.stderr}
             printed = {name: mark_missing(each).decode("utf-8", "replace") for name, each in streams.items()}
