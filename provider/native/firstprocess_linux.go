@@ -25,9 +25,9 @@ const firstFile = "first-"
 
 // prepareFirst gives the first process its subordinate ids and writes the file, before the process does anything.
 func (s *service) prepareFirst(ctx context.Context) error {
-	if ids := s.sb.p.ids; ids != nil && s.oci == nil && s == s.sb.services[0] {
-		if err := ids.assign(ctx, s.init.pid); err != nil {
-			return fmt.Errorf("map subordinate ids: %w", err)
+	if s.oci == nil && s == s.sb.services[0] {
+		if err := s.sb.p.ids.assign(ctx, s.init.pid); err != nil {
+			return err
 		}
 	}
 	if !delegates() || s.sb.Key == nil {

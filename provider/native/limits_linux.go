@@ -12,15 +12,11 @@ import (
 
 // unenforcedLimits returns the limits that the kernel does not enforce without control groups. It returns an ErrUnsupported if
 // the spec names one of them, unless the options allow that.
-func (p *Provider) unenforcedLimits(spec fumehood.Spec) ([]string, error) {
+func (p *Provider) unenforcedLimits(spec fumehood.Spec, runtime *ociRuntime) ([]string, error) {
 	if !delegates() {
 		return nil, nil
 	}
 	limits, groups := spec.Limits.WithDefaults(), delegatedGroups()
-	runtime, err := p.runtimeOf(spec)
-	if err != nil {
-		return nil, err
-	}
 	countsUsers := p.inUserNamespace() && runtime == nil // the kernel limits the processes of each user
 	var all, named []string
 	for _, l := range []struct {

@@ -37,12 +37,9 @@ const (
 )
 
 // watchMemory starts a memoryLimiter. The processes are those that roots returns, with their descendants; the first is the first
-// process of a PID namespace, or, under a runtime, of a user namespace. close stops it.
-func watchMemory(limit int64, kills *atomic.Int64, byRuntime bool, roots func() []int) *memoryLimiter {
-	m := &memoryLimiter{limit: limit, kills: kills, kind: "pid", roots: roots, stop: make(chan struct{})}
-	if byRuntime {
-		m.kind = "user"
-	}
+// process of a namespace of a kind, "pid" or "user". close stops it.
+func watchMemory(limit int64, kills *atomic.Int64, kind string, roots func() []int) *memoryLimiter {
+	m := &memoryLimiter{limit: limit, kills: kills, kind: kind, roots: roots, stop: make(chan struct{})}
 	if all := roots(); len(all) > 0 {
 		var st unix.Stat_t
 		if unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", all[0], m.kind), &st) == nil { // it has not ended
@@ -64,6 +61,14 @@ func watchMemory(limit int64, kills *atomic.Int64, byRuntime bool, roots func() 
 		}
 	})
 	return m
+}
+
+// namespaceKind returns the kind of namespace that only the processes of the service are in.
+func (s *service) namespaceKind() string {
+	if s.oci != nil {
+		return "user"
+	}
+	return "pid"
 }
 
 func (m *memoryLimiter) close() {

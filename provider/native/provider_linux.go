@@ -205,7 +205,7 @@ func (p driver) Plan(ctx context.Context, spec fumehood.Spec) (box.Body, error) 
 	if err != nil {
 		return nil, err
 	}
-	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec}, p: p.Provider, mounts: mounts}
+	sb := &sandbox{Sandbox: box.Sandbox{Spec: spec}, p: p.Provider, mounts: mounts, oci: runtime}
 	sb.About.OneUser = rootless() && p.ids == nil && runtime == nil // gVisor has users of its own
 	if spec.Keep {
 		sb.Key = box.NewKey()
@@ -248,7 +248,7 @@ func (sb *sandbox) Prepare(ctx context.Context) error {
 		return sb.dropImages(err)
 	}
 	for _, plan := range sb.plans {
-		if sb.About.Unenforced, err = p.unenforcedLimits(plan.Spec); err != nil {
+		if sb.About.Unenforced, err = p.unenforcedLimits(plan.Spec, sb.oci); err != nil {
 			return sb.dropImages(err)
 		}
 		provider.LogLoosened(p.life.LoggerOf(plan.Spec), plan.Spec)

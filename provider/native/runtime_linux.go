@@ -170,12 +170,7 @@ func (s *service) supervise(ctx context.Context, l setup.Launch, command string,
 	if err != nil {
 		return nil, err
 	}
-	if ids := s.sb.p.ids; ids != nil {
-		if err = ids.assign(ctx, p.pid); err != nil {
-			err = fmt.Errorf("map subordinate ids: %w", err)
-		}
-	}
-	if err == nil {
+	if err = s.sb.p.ids.assign(ctx, p.pid); err == nil {
 		err = setup.Send(p, l)
 	}
 	if err != nil {

@@ -26,6 +26,7 @@ type sandbox struct {
 	box.Sandbox
 	p        *Provider
 	mounts   []setup.Mount // of the spec
+	oci      *ociRuntime   // that starts the processes; nil for none
 	plans    []servicePlan // of the services; nil if another process has started it
 	folder   string        // empty before it exists
 	guest    string        // the path of the guest's program

@@ -61,10 +61,7 @@ func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &service{Service: &box.Service{Service: plan.Service}, sb: sb, cgroup: group, image: plan.image, memory: limits.Memory}
-	if s.oci, err = sb.p.runtimeOf(spec); err != nil {
-		return nil, err
-	}
+	s := &service{Service: &box.Service{Service: plan.Service}, sb: sb, oci: sb.oci, cgroup: group, image: plan.image, memory: limits.Memory}
 	if s.oci != nil && rootless() {
 		s.starters = s.cgroup // nothing could move its processes later
 	} else if s.oci != nil {
@@ -213,7 +210,7 @@ func (s *service) build(ctx context.Context) error {
 		})
 	}
 	if !s.cgroup.has("memory") && s.memory > 0 {
-		s.limiter = watchMemory(s.memory, &s.ooms, s.oci != nil, s.processes)
+		s.limiter = watchMemory(s.memory, &s.ooms, s.namespaceKind(), s.processes)
 	}
 	if err := s.Guests.Attach(ctx); err != nil {
 		return err

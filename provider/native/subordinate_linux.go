@@ -132,14 +132,24 @@ func (s *subordinate) attributes(a *syscall.SysProcAttr) {
 	}
 }
 
-// assign gives the ids to the user namespace of a process, which waits meanwhile.
+// assign gives the ids, if there are any, to the user namespace of a process, which waits meanwhile.
 func (s *subordinate) assign(ctx context.Context, pid int) error {
+	if s == nil {
+		return nil
+	}
+	if err := s.writeMaps(ctx, pid); err != nil {
+		return fmt.Errorf("map subordinate ids: %w", err)
+	}
+	return nil
+}
+
+func (s *subordinate) writeMaps(ctx context.Context, pid int) error {
 	if s.uidMapper == "" {
 		line := fmt.Appendf(nil, "0 0 %d\n", idsOfEach)
 		err := os.WriteFile(fmt.Sprintf("/proc/%d/uid_map", pid), line, 0)
 		return cmp.Or(err, os.WriteFile(fmt.Sprintf("/proc/%d/gid_map", pid), line, 0))
 	}
-	assign := func(program string, own, first int) error {
+	mapBy := func(program string, own, first int) error {
 		cmd := exec.CommandContext(ctx, program, strconv.Itoa(pid), "0", strconv.Itoa(own), "1", "1", strconv.Itoa(first), strconv.Itoa(idsOfEach-1)) //nolint:gosec // numbers
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(out))
@@ -147,8 +157,8 @@ func (s *subordinate) assign(ctx context.Context, pid int) error {
 		return nil
 	}
 	groups := make(chan error, 1)
-	go func() { groups <- assign(s.gidMapper, os.Getegid(), s.firstGID) }()
-	err := assign(s.uidMapper, os.Geteuid(), s.firstUID)
+	go func() { groups <- mapBy(s.gidMapper, os.Getegid(), s.firstGID) }()
+	err := mapBy(s.uidMapper, os.Geteuid(), s.firstUID)
 	return cmp.Or(err, <-groups)
 }
 
