@@ -57,7 +57,7 @@ func (s *Set) Begin(ctx context.Context, name string) (context.Context, *Place, 
 	}
 	for other := range s.places {
 		if name != "" && other.name == name {
-			return nil, nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", name)}
+			return nil, nil, &fumehood.Error{Op: "start sandbox", Class: fumehood.ErrConfig, Err: fmt.Errorf("this provider has a sandbox %s already", name), Hint: "choose another name, or close that sandbox"}
 		}
 	}
 	if s.places == nil {

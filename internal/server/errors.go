@@ -82,6 +82,8 @@ func (r refusal) Unwrap() error { return r.error }
 // noSandbox is the cause of an error about a sandbox that does not exist, or no longer does.
 type noSandbox struct{ error }
 
+func (n noSandbox) Unwrap() error { return n.error }
+
 // bad returns an error about a request.
 func bad(format string, a ...any) error {
 	return &fumehood.Error{Op: opRead, Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}

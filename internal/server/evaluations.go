@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -164,7 +163,7 @@ func (s *Server) checkEvaluation(o *api.EvaluationOptions) error {
 	case o.AllowUnsafe && !permit.Unsafe:
 		return unauthorizedError(flagUnsafe, "start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	}
-	paths := append(slices.Clone(o.AllowRead), o.Task, o.Runs)
+	paths := append([]string{o.Runs, o.Task}, o.AllowRead...)
 	if o.Name != "" {
 		paths = append(paths, filepath.Join(o.Runs, o.Name))
 	}

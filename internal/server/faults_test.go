@@ -309,3 +309,63 @@ func TestCreate_expiry(t *testing.T) {
 		t.Errorf("it expires at %v, want %v", got.Expires, want)
 	}
 }
+
+// openable is a provider of a kept sandbox that another process has started.
+type openable struct {
+	listing
+	gone *bool
+}
+
+func (o openable) Open(context.Context, string) (fumehood.Sandbox, error) {
+	return openedSandbox{}, nil
+}
+
+func (o openable) Kept(ctx context.Context, names ...string) ([]provider.KeptSandbox, error) {
+	if *o.gone {
+		return nil, nil
+	}
+	return o.listing.Kept(ctx, names...)
+}
+
+type openedSandbox struct{ namedSandbox }
+
+func (openedSandbox) Close(context.Context) error { return nil }
+
+// A kept sandbox of another process has its expiry, also after that has renewed it, and none once that has removed it.
+func TestFind_keptElsewhere(t *testing.T) {
+	t.Parallel()
+	c := callDirectly(t, Options{Permit: Permit{Kept: true}})
+	open := c.opts.Open
+	gone, want := false, time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	p := openable{listing: listing{kept: provider.KeptSandbox{Info: fumehood.Info{Name: "kept"}, Expires: want}}, gone: &gone}
+	c.opts.Open = func(ctx context.Context, report func(provider.Progress)) (fumehood.Provider, error) {
+		var err error
+		p.Provider, err = open(ctx, report)
+		return &p, err
+	}
+	for range 2 {
+		var got api.Sandbox
+		c.ok("GET", "/v1/sandboxes/kept", nil, &got)
+		if !got.Kept || !got.Expires.Equal(want) {
+			t.Errorf("got %+v, want it to expire at %v", got, want)
+		}
+		want = want.Add(time.Hour)
+		p.kept.Expires = want
+	}
+	gone = true
+	if e := c.fails("GET", "/v1/sandboxes/kept"); e.Code != api.CodeSandboxNotFound {
+		t.Errorf("got %+v", e)
+	}
+	if n := len(c.kept); n != 0 {
+		t.Errorf("%d kept sandboxes are in memory", n)
+	}
+}
+
+// The error about a sandbox that may be a kept one has the flag that permits those.
+func TestFind_keptNotPermitted(t *testing.T) {
+	t.Parallel()
+	c := callDirectly(t, Options{})
+	if e := c.fails("GET", "/v1/sandboxes/kept"); e.Code != api.CodeSandboxNotFound || e.Flag != flagKept {
+		t.Errorf("got %+v", e)
+	}
+}

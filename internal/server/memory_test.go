@@ -104,6 +104,17 @@ func (c *direct) ok(method, path string, body, to any) {
 	}
 }
 
+// fails sends a request that must fail, and returns the error.
+func (c *direct) fails(method, path string) api.Error {
+	c.t.Helper()
+	w := c.send(method, path, nil)
+	var got struct{ Error api.Error }
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code < 300 {
+		c.t.Fatalf("%s %s: %d %s, %v", method, path, w.Code, w.Body, err)
+	}
+	return got.Error
+}
+
 // used returns the bytes of the heap that are in use, and the number of goroutines.
 func used() (heap, goroutines int) {
 	for range 3 { // finalizers and cleanups free more

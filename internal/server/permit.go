@@ -129,9 +129,9 @@ func folderOf(c *fumehood.Compose) string {
 func (p *Permit) checkProject(c *fumehood.Compose) error {
 	switch {
 	case !p.Egress:
-		return unauthorizedError(flagEgress, "start the server with --allow-egress", "Compose projects are not allowed: a project's files and builds can have a network")
+		return unauthorizedError(flagEgress, "start the server with --allow-egress", "builds and Compose projects are not allowed: their steps and services can have a network")
 	case len(p.Images) > 0:
-		return unauthorizedError(flagImage, "start the server without --allow-image", "Compose projects are not allowed: their images are not known")
+		return unauthorizedError(flagImage, "start the server without --allow-image", "builds and Compose projects are not allowed: their images are not known")
 	case !p.Unsafe && c.AllowUnsafe:
 		return unauthorizedError(flagUnsafe, "start the server with --allow-unsafe", "allow_unsafe is not allowed")
 	case len(c.HostEnv) > 0:

@@ -1,18 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
@@ -161,16 +155,6 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec, r *re
 	return h, nil
 }
 
-// opener returns the provider, if it has kept sandboxes and clients may use them, or nil.
-func (s *Server) opener(ctx context.Context) (provider.Opener, error) {
-	if !s.opts.Permit.Kept {
-		return nil, nil
-	}
-	p, err := s.provider(ctx)
-	opener, _ := p.(provider.Opener)
-	return opener, err
-}
-
 // find returns a sandbox of the lease, or a kept one.
 func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	h, unknown := lookup(&l.mu, l.boxes, "sandbox", id)
@@ -189,8 +173,8 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	}
 	if opener == nil && !s.opts.Permit.Kept {
 		return nil, &fumehood.Error{
-			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable, Hint: "start the server with --allow-kept, if it is a kept one",
-			Err: noSandbox{refusal{errors.New("this client has started none of this name"), flagKept}},
+			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable, Hint: "start the server with --allow-kept",
+			Err: noSandbox{refusal{errors.New("this client has started none of this name, and kept sandboxes are not allowed"), flagKept}},
 		}
 	}
 	if opener == nil {
@@ -198,10 +182,7 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	}
 	sb, err := opener.Open(ctx, id)
 	if errors.Is(err, fumehood.ErrConfig) {
-		return nil, &fumehood.Error{
-			Op: "find sandbox " + id, Class: fumehood.ErrUnavailable,
-			Err: noSandbox{errors.New("neither the lease nor this user has a sandbox with this name")},
-		}
+		return nil, noKept(id)
 	}
 	if err != nil {
 		return nil, err
@@ -215,29 +196,6 @@ func (s *Server) find(ctx context.Context, l *lease, id string) (*held, error) {
 	}
 	s.kept[id] = h
 	return h, nil
-}
-
-// listKept lists the kept sandboxes, and forgets those that expired or that another process has removed.
-func (s *Server) listKept(ctx context.Context, opener provider.Opener) ([]provider.KeptSandbox, error) {
-	s.mu.Lock()
-	known := maps.Clone(s.kept)
-	s.mu.Unlock()
-	kept, err := opener.Kept(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range kept {
-		delete(known, k.Name)
-	}
-	for id, h := range known {
-		s.mu.Lock()
-		if s.kept[id] == h {
-			delete(s.kept, id)
-		}
-		s.mu.Unlock()
-		_ = h.sandbox.Close(ctx) // only this process's part of it, which is of no more use
-	}
-	return kept, nil
 }
 
 // list returns the sandboxes of the lease and the kept ones, by name.
@@ -357,7 +315,10 @@ func (s *Server) registerSandboxes() {
 		all, err := s.list(ctx, l)
 		return &output[sandboxes]{sandboxes{all}}, err
 	}))
-	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, describing[At]())
+	register(s, op{http.MethodGet, one, "get-sandbox", "Describe a sandbox", "Sandboxes"}, on(func(ctx context.Context, _ *lease, h *held, _ *At) (*output[*api.Sandbox], error) {
+		err := h.refresh(ctx)
+		return &output[*api.Sandbox]{h.describe()}, err
+	}))
 	register(s, op{http.MethodPost, one + "/renew", "renew-sandbox", "Set when a kept sandbox expires: ttl_ms from now, but never earlier than before", "Sandboxes"}, on(func(ctx context.Context, _ *lease, h *held, in *struct {
 		At
 		Body struct {
@@ -374,49 +335,4 @@ func (s *Server) registerSandboxes() {
 		return &output[fumehood.Connection]{c}, err
 	}))
 	registerStream(s, op{http.MethodGet, one + "/logs", "get-logs", "Return what the main program of a kept sandbox's service has written", "Sandboxes"}, typeBytes, nil, on(readLogs))
-}
-
-// opener returns the provider, if the sandbox is a kept one.
-func (h *held) opener(ctx context.Context, op, why string) (provider.Opener, error) {
-	p, err := h.s.provider(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if opener, ok := p.(provider.Opener); ok && h.keep {
-		return opener, nil
-	}
-	return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New(why)}
-}
-
-// renew sets when a kept sandbox expires.
-func (h *held) renew(ctx context.Context, ttl time.Duration) error {
-	opener, err := h.opener(ctx, "renew sandbox", "only kept sandboxes expire")
-	if err != nil {
-		return err
-	}
-	expires, err := opener.Renew(ctx, h.id, ttl)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err == nil && expires.After(h.expires) { // another request may have been faster
-		h.expires = expires
-	}
-	return err
-}
-
-func readLogs(ctx context.Context, _ *lease, h *held, i *Named) (*huma.StreamResponse, error) {
-	opener, err := h.opener(ctx, "read logs", "only kept sandboxes have logs")
-	if err != nil {
-		return nil, err
-	}
-	var logs bytes.Buffer
-	const most = 64 << 20
-	err = opener.Logs(ctx, h.id, i.Service, provider.LogOptions{}, func(_ fumehood.Stream, p []byte) {
-		if logs.Len() < most {
-			logs.Write(p)
-		}
-	})
-	if err == nil && logs.Len() >= most {
-		err = &fumehood.Error{Op: "read logs", Class: fumehood.ErrTooLarge, Err: fmt.Errorf("they have more than %d bytes", most)}
-	}
-	return download(typeBytes, io.NopCloser(&logs), int64(logs.Len()), err)
 }

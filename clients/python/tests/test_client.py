@@ -492,6 +492,22 @@ class TestSandboxes(OnProvider):
         with self.assertRaises(fumehood.UnsupportedError):
             self.sb.renew(60)
 
+    def test_kept_elsewhere(self) -> None:
+        with Client(provider="docker", allow_kept=True) as client, Client(provider="docker", allow_kept=True) as other:
+            sb = client.start(IMAGE, keep=True, ttl=60)
+            try:
+                self.assertEqual(other.get(sb.name).info.expires, sb.info.expires)
+                sb.renew(600)
+                self.assertEqual(other.get(sb.name).info.expires, sb.info.expires)
+                with self.assertRaises(fumehood.SandboxNotFoundError) as refused:
+                    self.client.get(sb.name)
+                self.assertIn("Client(allow_kept=True)", str(refused.exception))
+            finally:
+                sb.close()
+            for each in (client, other):
+                with self.assertRaises(fumehood.SandboxNotFoundError):
+                    each.get(sb.name)
+
     def test_progress(self) -> None:
         steps: list[fumehood.Progress] = []
         with self.client.start(IMAGE, progress=steps.append) as sb:

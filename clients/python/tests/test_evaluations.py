@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import json
+import re
 import subprocess
 import tempfile
 import unittest
@@ -187,11 +188,16 @@ class Evaluations(unittest.TestCase):
             self.assertIn("Client(allow_host_paths=[...])", str(caught.exception))
         with self.assertRaises(PermissionError):
             self.client.runs("/etc")
+        with tempfile.TemporaryDirectory() as folder:
+            runs = Path(folder, "new", "runs")
+            with self.assertRaisesRegex(PermissionError, re.escape(f'"{runs}"')):
+                list(self.client.evaluate({"name": "x"}, samples=[{"id": "a"}], runs=runs))
+            self.assertFalse(runs.exists())
         evaluation = self.client.evaluate({"name": "x", "typo": 1}, samples=[{"id": "a"}], runs=self.runs)
         with self.assertRaises(fumehood.ConfigError) as failed:
             list(evaluation)
         self.assertIn("typo", str(failed.exception))
-        self.assertEqual(list(self.runs.iterdir()), [])
+        self.assertFalse(self.runs.exists())
 
     def run_async(self, run: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]) -> None:
         async def main() -> None:

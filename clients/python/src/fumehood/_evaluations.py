@@ -134,6 +134,7 @@ class TaskData:
         self.name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{label}-{secrets.token_hex(4)}"
         self.folder = Path(absolute(runs, "runs")) / self.name
         self._task, self._samples, self._files = dict(task), samples, files
+        self._first = not self.folder.parent.exists()  # of the runs
 
     def write(self) -> None:
         """Write the task's files. Samples are read one by one, and none is held."""
@@ -192,6 +193,9 @@ class TaskData:
         """Remove the files, unless a run has begun in their folder."""
         if not (self.folder / "run.json").exists():
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self._first:
+                with contextlib.suppress(OSError):  # it has other runs by now
+                    self.folder.parent.rmdir()
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -111,7 +111,7 @@ class JournalFile(JournalEntry):
     user: Text = ""
     path: Text = ""
     target: Text = ""
-    bytes: int = 0
+    bytes: int = 0  # of the content; of a folder, of its archive
     duration: Seconds = 0.0
     error: FumehoodError | None = None
 

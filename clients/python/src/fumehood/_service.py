@@ -233,7 +233,7 @@ class AsyncService:
 
         Permissions are kept, set-id and sticky bits are not, and the owner may always read and remove what is copied.
         Large holes stay holes. The options are those of upload_dir. What is excluded crosses the connection, and
-        counts for the limits.
+        counts for the limits. It is not among what is skipped.
         """
         return await _folders.download_dir(self._at, path, target, Rules(exclude, max_entries, max_bytes), progress)
 

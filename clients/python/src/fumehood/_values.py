@@ -317,6 +317,7 @@ def checked(checks: Mapping[str, Check], options: Mapping[str, Any]) -> dict[str
     for name, value in options.items():
         check = checks.get(name)
         if check is None:
-            raise TypeError(f"unknown options: {', '.join(sorted(set(options) - set(checks)))}")
+            unknown = ", ".join(sorted(set(options) - set(checks)))
+            raise TypeError(f"unknown options: {unknown}; there are: {', '.join(sorted(checks))}")
         found[name] = check(value, name)
     return found
