@@ -2,6 +2,7 @@ package guest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -124,7 +125,11 @@ func (c *command) begin() (failed *wire.Failed) {
 	if (errors.Is(err, errNotReady) || errors.Is(err, unix.EMFILE)) && !c.quiet() { // this process's limit may be lowered
 		return fail(wire.Hindered, err)
 	}
-	return fail(wire.NoResources, err)
+	kind := kindOf(err)
+	if kind == wire.Hindered {
+		err = fmt.Errorf("%w: programs in the sandbox have changed a directory above it", err)
+	}
+	return fail(kind, err)
 }
 
 // settle reports to the host whether the command has started. Only the first call counts.

@@ -41,7 +41,7 @@ func (l *launch) start(self string, attr *syscall.ProcAttr) (pid int, failed *wi
 		return 0, &wire.Failed{What: wire.NoRlimit, Text: "the kernel does not apply a process limit to root"}
 	}
 	none := func(err error) (int, *wire.Failed) {
-		return 0, &wire.Failed{What: wire.NoResources, Text: reason("set the command's limits", err)}
+		return 0, &wire.Failed{What: kindOf(err), Text: reason("set the command's limits", err)}
 	}
 	own, peer, err := socketPair()
 	if err != nil {
@@ -163,6 +163,15 @@ func startFailure(program string, err error) *wire.Failed {
 		f.What = wire.NoResources
 	}
 	return f
+}
+
+// kindOf returns the kind of an error of this program's own start. Programs of the sandbox may have changed the permissions or
+// the names of the directories above it, whenever that was.
+func kindOf(err error) string {
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return wire.Hindered
+	}
+	return wire.NoResources
 }
 
 // reason formats an error with the kernel's text only, without the text that Go adds to it.

@@ -221,7 +221,7 @@ func (g *guest) spawn(files ...int) (*supervisor, error) {
 	pid, err := untraceable(func() (int, error) { return syscall.ForkExec(g.self, args, attr) })
 	if err != nil {
 		_ = socket.Close()
-		return nil, err
+		return nil, fmt.Errorf("start the process that supervises the command: %w", err)
 	}
 	stat, err := openStat(pid)
 	if err != nil {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -91,7 +92,7 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 		g.cgroup = openCgroup(cgroupRoot)
 	}
 	var err error
-	if g.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+	if g.null, err = openNull(); err != nil {
 		return complain("open the null device", err)
 	}
 	conn, err := pollable(stdin, stdout, g.null)
@@ -147,6 +148,24 @@ func serve(self string, tasks []int, stdin, stdout, stderr *os.File) int {
 		return wire.WasStopped
 	}
 	return 0
+}
+
+// openNull opens the null device. If programs have made it inaccessible to this process's user, an empty file that nobody can
+// write to takes its place, so that files can be reached.
+func openNull() (*os.File, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err == nil {
+		return null, nil
+	}
+	fd, ferr := unix.MemfdCreate("null", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if ferr != nil {
+		return nil, err
+	}
+	empty := os.NewFile(uintptr(fd), "null") //nolint:gosec // a descriptor
+	if _, ferr := unix.FcntlInt(empty.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); ferr != nil {
+		return nil, errors.Join(err, empty.Close())
+	}
+	return empty, nil
 }
 
 // pollable turns standard input and output into a connection whose reads and writes block no thread. If both are the

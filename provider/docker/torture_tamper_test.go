@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/test/tier"
 )
@@ -207,6 +208,11 @@ func TestTamper_limits(t *testing.T) {
 }
 
 // TestTamper_guest lowers the limits of the process that starts commands and reads files.
+func TestTamper_rootFolder(t *testing.T) {
+	t.Parallel()
+	conformance.CheckUnsearchable(t, start(t, newProvider(t, unfiltered), fumehood.Spec{Image: debian}))
+}
+
 func TestTamper_guest(t *testing.T) {
 	t.Parallel()
 	for user, script := range map[string]string{"": "$(guests 0)", "tester": "$(guests 1000)"} {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/native"
 	"github.com/fumehood/fumehood/test/tier"
 )
@@ -407,4 +408,9 @@ func TestSandbox_layers(t *testing.T) {
 	if got := run(t, two, "cat /etc/debian_version; test -e /etc/moved || echo no"); got != version+"\nno" {
 		t.Errorf("the other sandbox has %q", got)
 	}
+}
+
+func TestSandbox_unsearchableRoot(t *testing.T) {
+	t.Parallel()
+	conformance.CheckUnsearchable(t, start(t, newProvider(t, native.Options{}), fumehood.Spec{Image: debian}))
 }

@@ -27,10 +27,10 @@ CHECKS = (
     "response_headers_conformance,response_schema_conformance,lines_conformance"
 )
 # Operations that cannot succeed: only kept sandboxes have logs and expire, schemathesis upgrades no connection, and
-# local sandboxes have no image and no connection.
+# local sandboxes have no image, no connection and no processes of their own that could all be killed.
 NEVER = {
     "docker": {"get-logs", "renew-sandbox", "open-port"},
-    "local": {"get-logs", "renew-sandbox", "open-port", "prepare-images", "get-connection"},
+    "local": {"get-logs", "renew-sandbox", "open-port", "prepare-images", "get-connection", "kill-all"},
 }
 ENVIRONMENTS = {"local": "type: local\n", "docker": f"{{type: docker, docker: {{image: {IMAGE}}}}}\n"}
 

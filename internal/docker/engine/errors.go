@@ -222,7 +222,8 @@ var startFailures = []struct {
 	class error
 }{
 	{"unable to find user", fumehood.ErrUserNotFound},
-	{"unable to setup user", fumehood.ErrUserNotFound}, // for example, an invalid number
+	{"unable to setup user: stat /dev/null", fumehood.ErrBroken}, // a program has removed it
+	{"unable to setup user", fumehood.ErrUserNotFound},           // for example, an invalid number
 	{"uids and gids must be in range", fumehood.ErrUserNotFound},
 	{"unable to find group", fumehood.ErrUserNotFound},
 	{"no matching entries in passwd", fumehood.ErrUserNotFound},

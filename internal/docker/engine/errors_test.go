@@ -23,6 +23,7 @@ func TestStartFailure(t *testing.T) {
 		"unable to find user nope: no matching entries in passwd file":                                                             fumehood.ErrUserNotFound,
 		"unable to find group nope: no matching entries in group file":                                                             fumehood.ErrUserNotFound,
 		"OCI runtime exec failed: exec failed: unable to start container process: unable to setup user: invalid argument: unknown": fumehood.ErrUserNotFound,
+		exec + "unable to setup user: stat /dev/null: no such file or directory: unknown":                                          fumehood.ErrBroken,
 		"the daemon has a bad day": fumehood.ErrInfrastructure,
 		"":                         fumehood.ErrInfrastructure,
 	} {

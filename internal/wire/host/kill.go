@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/fumehood/fumehood"
@@ -14,6 +15,11 @@ func (g *Guest) Sweep(ctx context.Context, user *int, dead wire.Swept) (wire.Swe
 	var swept wire.Swept
 	if err := g.ask(ctx, wire.Request{Sweep: &wire.Sweep{User: user, Since: dead.Began, PID: dead.PID}}, &swept); err != nil {
 		return wire.Swept{}, err
+	}
+	if swept.PID > 0 && swept.Began == 0 { // it does not find itself
+		return wire.Swept{}, &fumehood.Error{
+			Class: fumehood.ErrBroken, Err: errors.New("the guest of this user cannot read /proc: programs in the sandbox have changed the permissions of a directory above it"),
+		}
 	}
 	if swept.User < 0 || swept.Survivors < 0 || swept.PID < 0 || swept.Began == 0 {
 		return wire.Swept{}, protocolError("invalid answer to a sweep")

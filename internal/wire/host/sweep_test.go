@@ -18,6 +18,7 @@ func TestSweep(t *testing.T) {
 		"a negative user":   {func(f *fake) { f.say(1, `{"user":-1,"began":5}`) }, fumehood.ErrInfrastructure},
 		"a negative count":  {func(f *fake) { f.say(1, `{"user":1,"survivors":-1,"began":5}`) }, fumehood.ErrInfrastructure},
 		"no beginning":      {func(f *fake) { f.say(1, `{"user":1}`) }, fumehood.ErrInfrastructure},
+		"a hidden /proc":    {func(f *fake) { f.say(1, `{"user":1,"pid":9}`) }, fumehood.ErrBroken},
 		"no JSON":           {func(f *fake) { f.say(1, `none`) }, fumehood.ErrInfrastructure},
 		"output":            {func(f *fake) { f.output(1, wire.Stdout, "x") }, fumehood.ErrInfrastructure},
 		"an end":            {func(f *fake) { f.send(1, wire.Close) }, fumehood.ErrUnavailable},
