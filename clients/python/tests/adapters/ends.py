@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +29,7 @@ from fumehood import (
     Result,
     UserNotFoundError,
 )
-from tests.real import BOMB, WAITS, kill
+from tests.real import BOMB, WAITS, containers, kill, wait_for
 
 PAGE = Path(__file__).parents[4] / "docs" / "frameworks.md"
 
@@ -206,3 +208,21 @@ async def until(happens: Callable[[], object]) -> None:
     while not happens():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+def check_killed(program: str) -> None:
+    """Check that a process which is killed while a command runs leaves no container.
+
+    The program prints "started" and the sandbox's name once the command runs.
+    """
+    command, env = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        try:
+            name = next(line.split()[1] for line in running.stdout if line.startswith("started "))  # after the log
+            assert len(containers(name)) == 1
+        finally:
+            running.kill()
+        killed = time.monotonic()
+    assert wait_for(lambda: not containers(name))
+    assert time.monotonic() - killed < 10

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import re
 import shlex
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -24,8 +21,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 import tests  # noqa: F401
 from fumehood import Client, ClosedError, Limits, Result
 from fumehood.deepagents import FumehoodSandbox
-from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, BlockingEnding, Driver, documented, is_error
-from tests.real import IMAGE, containers, wait_for
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, BlockingEnding, Driver, check_killed, documented, is_error
+from tests.real import IMAGE
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "deepagents.md"
 PROCESSES = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
@@ -204,22 +201,14 @@ backend = FumehoodSandbox(Client().start("{IMAGE}"))
 threading.Thread(target=backend.execute, args=["touch /started; sleep 875"], daemon=True).start()
 while backend.download_files(["/started"])[0].error:
     time.sleep(0.02)
-print(backend.id, flush=True)
+print("started", backend.id, flush=True)
 time.sleep(600)
 """
 
 
 def test_killed() -> None:
     """A process that is killed while a command runs leaves no container."""
-    command, env = [sys.executable, "-c", KILLED], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout
-        name = running.stdout.readline().strip()
-        assert len(containers(name)) == 1
-        running.kill()
-        killed = time.monotonic()
-    assert wait_for(lambda: not containers(name))
-    assert time.monotonic() - killed < 10
+    check_killed(KILLED)
 
 
 def test_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:

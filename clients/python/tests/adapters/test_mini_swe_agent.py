@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -37,8 +36,19 @@ from pydantic import ValidationError
 
 from fumehood import ConfigError, Result, UnavailableError, mini_swe_agent
 from fumehood.mini_swe_agent import FumehoodEnvironment, FumehoodEnvironmentConfig
-from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, BlockingEnding, Driver, documented, is_error, processes
-from tests.real import BINARY, IMAGE, PROVIDER, containers, kill, wait_for
+from tests.adapters.ends import (
+    ENDS,
+    MEMORY,
+    PIDS,
+    REAL,
+    BlockingEnding,
+    Driver,
+    check_killed,
+    documented,
+    is_error,
+    processes,
+)
+from tests.real import BINARY, IMAGE, PROVIDER, kill, wait_for
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "mini_swe_agent.md"
 CLASS = "fumehood.mini_swe_agent.FumehoodEnvironment"
@@ -308,17 +318,7 @@ time.sleep(600)
 
 def test_killed() -> None:
     """A process that is killed while a command runs leaves no container."""
-    command, env = [sys.executable, "-c", KILLED], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout
-        try:
-            name = next(line.split()[1] for line in running.stdout if line.startswith("started "))  # after the log
-            assert len(containers(name)) == 1
-        finally:
-            running.kill()
-        killed = time.monotonic()
-    assert wait_for(lambda: not containers(name))
-    assert time.monotonic() - killed < 10
+    check_killed(KILLED)
 
 
 def test_command_line(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import metadata
@@ -54,7 +53,19 @@ from fumehood import (
     UnavailableError,
 )
 from fumehood.nemo_gym import FAILURE_CLASS, FumehoodProvider, _loops, sample_fields
-from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, documented, is_error, processes, until
+from tests.adapters.ends import (
+    ENDS,
+    MEMORY,
+    PIDS,
+    REAL,
+    Driver,
+    Ending,
+    check_killed,
+    documented,
+    is_error,
+    processes,
+    until,
+)
 from tests.real import IMAGE, PROVIDER, WAITS, containers, kill, wait_for
 
 PYTHON = Path(__file__).parents[2]
@@ -361,8 +372,7 @@ async def test_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     async def end(each: str, how: Callable[[str], None]) -> None:
         """Kill the sandbox in which a command runs. The collector decides when that is."""
-        while not processes(f"{token} {each}"):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+        await until(lambda: processes(f"{token} {each}"))
         (found,) = await _loops.running().client().sandboxes()
         how(found.name)
 
@@ -431,7 +441,7 @@ async def main():
     running = asyncio.create_task(provider.exec(handle, "touch /started; sleep 975"))
     while (await provider.exec(handle, "test -e /started")).return_code:
         await asyncio.sleep(0.02)
-    print(handle.sandbox_id, flush=True)
+    print("started", handle.sandbox_id, flush=True)
     await running
 
 asyncio.run(main())
@@ -440,15 +450,7 @@ asyncio.run(main())
 
 def test_killed() -> None:
     """A process that is killed while a command runs leaves no container."""
-    command, env = [sys.executable, "-c", KILLED], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout
-        name = running.stdout.readline().strip()
-        assert len(containers(name)) == 1
-        running.kill()
-        killed = time.monotonic()
-    assert wait_for(lambda: not containers(name))
-    assert time.monotonic() - killed < 10
+    check_killed(KILLED)
 
 
 def test_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from importlib import metadata
 from pathlib import Path
@@ -30,8 +27,8 @@ from pydantic_ai.workspaces import (
 import tests  # noqa: F401
 from fumehood import AsyncClient, ConfigError, Limits, Result
 from fumehood.pydantic_ai import FumehoodWorkspace, FumehoodWorkspaceBackend
-from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, documented, is_error
-from tests.real import IMAGE, containers, wait_for
+from tests.adapters.ends import ENDS, MEMORY, PIDS, REAL, Driver, Ending, check_killed, documented, is_error
+from tests.real import IMAGE
 
 HOWTO = Path(__file__).parents[4] / "docs" / "howto" / "pydantic_ai.md"
 PROCESSES = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"
@@ -252,7 +249,7 @@ async def main():
     running = asyncio.create_task(backend.run("touch /started; sleep 773", shell=True))
     while not await backend.exists("/started"):
         await asyncio.sleep(0.02)
-    print(backend.ref.id, flush=True)
+    print("started", backend.ref.id, flush=True)
     await running
 
 asyncio.run(main())
@@ -261,15 +258,7 @@ asyncio.run(main())
 
 def test_killed() -> None:
     """A process that is killed while a command runs leaves no container."""
-    command, env = [sys.executable, "-c", KILLED], {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout
-        name = running.stdout.readline().strip()
-        assert len(containers(name)) == 1
-        running.kill()
-        killed = time.monotonic()
-    assert wait_for(lambda: not containers(name))
-    assert time.monotonic() - killed < 10
+    check_killed(KILLED)
 
 
 def test_import_fails(monkeypatch: pytest.MonkeyPatch) -> None:
