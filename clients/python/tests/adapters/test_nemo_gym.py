@@ -372,7 +372,8 @@ async def test_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     async def end(each: str, how: Callable[[str], None]) -> None:
         """Kill the sandbox in which a command runs. The collector decides when that is."""
-        await until(lambda: processes(f"{token} {each}"))
+        while not processes(f"{token} {each}"):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         (found,) = await _loops.running().client().sandboxes()
         how(found.name)
 
