@@ -71,7 +71,7 @@ func TestOldEngine_warning(t *testing.T) {
 	t.Parallel()
 	one, two := oldEngine(t), oldEngine(t)
 	first, dir := program(t)
-	const warning = "is older than 24.0.6"
+	const warning = "is older than 28.0"
 	run := func(daemon string, args ...string) (stdout, stderr string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "fumehood", args...)

@@ -47,7 +47,7 @@ type Options struct {
 	Transport Transport
 	// DefaultImage is used if a spec names no image. Empty means the constant DefaultImage.
 	DefaultImage string
-	// StrictPrereqs makes an Engine older than 24.0.6 an error. Otherwise it causes a warning, once a day.
+	// StrictPrereqs makes an Engine older than 28.0 an error. Otherwise it causes a warning, once a day.
 	StrictPrereqs bool
 	// NoSockets reaches guests only through the daemon, and mounts no sockets of the host. It is slower.
 	NoSockets bool

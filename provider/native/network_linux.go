@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -212,19 +213,15 @@ func makeInterface(namespace *os.File) error {
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil { //nolint:gosec // a descriptor
 			return os.NewSyscallError("setns", err)
 		}
-		fd, err := unix.Open(tunnels, unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return &os.PathError{Op: "open", Path: tunnels, Err: err}
-		}
-		defer unix.Close(fd)
-		ifr, err := unix.NewIfreq(interfaceName)
+		// No process starts meanwhile: until it has executed its program, it would have the interface open, and the
+		// helper's attempt to open it would fail (EBUSY).
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		fd, err := openInterface()
 		if err != nil {
 			return err
 		}
-		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
-			return os.NewSyscallError("ioctl", err)
-		}
+		defer unix.Close(fd)
 		receivers := struct { // struct tun_filter
 			flags, count uint16
 			addr         [3][6]byte
@@ -234,6 +231,24 @@ func makeInterface(namespace *os.File) error {
 		}
 		return os.NewSyscallError("ioctl", unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)) // it ends with its namespace
 	})
+}
+
+// openInterface opens the interface of the calling thread's network namespace, and makes it if it does not exist.
+func openInterface() (fd int, err error) {
+	fd, err = unix.Open(tunnels, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: tunnels, Err: err}
+	}
+	ifr, err := unix.NewIfreq(interfaceName)
+	if err == nil {
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		err = os.NewSyscallError("ioctl", unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr))
+	}
+	if err != nil {
+		_ = unix.Close(fd) // err is the first one
+		return -1, err
+	}
+	return fd, nil
 }
 
 // ethernet returns the hardware address that the helper has for one of its own addresses.

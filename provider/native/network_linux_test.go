@@ -3,11 +3,18 @@
 package native
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fumehood/fumehood/internal/hostnet"
+	"github.com/fumehood/fumehood/internal/native/setup"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 func TestProhibited(t *testing.T) {
@@ -49,4 +56,57 @@ func TestProhibited(t *testing.T) {
 			t.Errorf("%s is not among %v", want, always)
 		}
 	}
+}
+
+// A process that another goroutine was starting had the interface open for a moment, and the helper failed with EBUSY.
+func TestMakeInterface_free(t *testing.T) {
+	t.Parallel()
+	if err := unix.Access(tunnels, unix.R_OK|unix.W_OK); err != nil || rootless() {
+		tier.Missing(t, tier.Quick, fmt.Errorf("a network interface needs root and %s: %w", tunnels, err))
+	}
+	done, starter := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-done:
+				close(starter)
+				return
+			default:
+			}
+			if err := exec.CommandContext(t.Context(), "/bin/true").Run(); err != nil {
+				starter <- err
+				return
+			}
+		}
+	}()
+	for range 300 {
+		if err := setup.InThread(takeInterface); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(done)
+	if err := <-starter; err != nil {
+		t.Error(err)
+	}
+}
+
+// takeInterface makes the interface in a network namespace of its own, and opens it as the helper does.
+func takeInterface() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	namespace, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	if err := makeInterface(namespace); err != nil {
+		return err
+	}
+	fd, err := openInterface()
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }

@@ -48,9 +48,9 @@ func (c *Client) Close() error { return c.api.Close() }
 const (
 	// MinAPI is the API version of Engine 20.10, the oldest supported one.
 	MinAPI = "1.41"
-	// GoodEngine is the Engine version below which a warning is given: older ones lack later fixes of their
-	// isolation.
-	GoodEngine = "24.0.6"
+	// GoodEngine is the Engine version below which a warning is given. Older ones remove the rules between their bridge
+	// networks for some milliseconds whenever they make a network (moby#48640).
+	GoodEngine = "28.0"
 	// CapableExec is the first Engine version in which an exec as root has root's capabilities in a container that
 	// runs as another user (moby#45491).
 	CapableExec = "24.0"
