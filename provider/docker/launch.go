@@ -20,6 +20,7 @@ const startTimeout = 30 * time.Second
 func earlyExitError(state box.State) error {
 	err := &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("its main process exited immediately with code %d", state.Exit)}
 	if state.Exit == 0 {
+		err.Err = fmt.Errorf("%s: %w", box.CutReason, err.Err)
 		return box.Lost{Err: err}
 	}
 	return err
