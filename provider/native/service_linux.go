@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
@@ -352,12 +353,20 @@ func (s *service) freeze(ctx context.Context, state cgroups.FreezerState) error 
 		return err
 	}
 	defer release()
-	if err := s.cgroup.Freeze(state); err != nil {
+	err = s.cgroup.Freeze(state)
+	// With version 1, a group whose processes start others, or do not get a processor, is not frozen at once.
+	for until := time.Now().Add(freezeWithin); err != nil && state == cgroups.Frozen && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil && time.Now().Before(until); {
+		err = s.cgroup.Freeze(state)
+	}
+	if err != nil {
 		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 	}
 	s.frozen.Store(state == cgroups.Frozen)
 	return nil
 }
+
+// freezeWithin bounds the attempts to freeze a control group. Each takes 0.2 s if the group does not freeze.
+const freezeWithin = 10 * time.Second
 
 // close ends everything in the service and removes its control groups. It may be called again.
 func (s *service) close(ctx context.Context) error {
