@@ -15,7 +15,7 @@ export FUMEHOOD_TIER
 
 .DEFAULT_GOAL := help
 .PHONY: help build guest demo check test test-native test-cheats test-all test-all-tests test-all-load test-all-promises \
-	test-all-fuzz test-all-schema test-all-mutants \
+	test-all-fuzz test-all-schema test-all-mutants test-kubernetes \
 	mutants precommit fuzz lint fmt vet tidy names words bench generate promises docker images archives release leftovers clean \
 	test-client check-python test-python test-adapters lock-python wheel wheels test-wheel test-schema \
 	compare bench-adapters reference-python
@@ -79,6 +79,11 @@ test-all-schema: test-schema ## part of test-all: the server against its OpenAPI
 
 test-all-mutants: mutants ## part of test-all: check that the tests catch every known defect
 
+test-kubernetes: FUMEHOOD_TIER := all
+test-kubernetes: images guest ## test the provider kubernetes on a cluster of one node; the first run builds its programs (some minutes)
+	@GO=$(GO) scripts/ensure-kubernetes
+	$(GO) test -race -count=1 -timeout 60m ./provider/kubernetes $(TESTFLAGS)
+
 mutants: images guest ## apply each defect of testdata/mutants in turn; a test must fail
 	@GO=$(GO) scripts/mutants
 
@@ -134,6 +139,7 @@ tidy: ## check that go.mod and go.sum are tidy, here and in tools
 	$(GO) -C tools mod tidy -diff
 	$(GO) -C tools/runsc mod tidy -diff
 	$(GO) -C tools/buildkit mod tidy -diff
+	$(GO) -C tools/kubernetes mod tidy -diff
 
 names: ## check that the project's former name is gone, and that identifiers say what they are
 	@scripts/check-names

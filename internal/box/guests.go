@@ -236,6 +236,15 @@ func (m *Guests) Complaint() string {
 // Own returns the guest of the service's own user. It starts the guest if necessary.
 func (m *Guests) Own(ctx context.Context) (*host.Guest, error) { return m.Of(ctx, "") }
 
+// Dir returns the working directory of the service's own guest, which is its container's.
+func (m *Guests) Dir(ctx context.Context) (string, error) {
+	u, err := m.of(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	return u.swept.Dir, nil
+}
+
 // Of returns the guest of a user. It starts the guest if necessary.
 func (m *Guests) Of(ctx context.Context, user string) (*host.Guest, error) {
 	u, err := m.of(ctx, user)

@@ -13,6 +13,10 @@
 // "serve --capabilities=HEX" is for a guest that was started with all capabilities. Before anything else, it drops
 // the capabilities that are not in the set. HEX is in hexadecimal digits, as in /proc/PID/status.
 //
+// "serve --as=USER" is for a guest that was started as root: it becomes that user of the image before anything else.
+// With "--await" it writes nothing before the host does: a host that attaches later would not receive it.
+// "install" copies the program to a folder, for other containers of a Pod.
+//
 // "setup" first builds the sandbox around this process, in new namespaces, and then serves. "enter" starts another guest
 // in the namespaces of a sandbox, in the mode "join", which gives up the host's rights and serves. "enter-user" does so
 // for a sandbox in a user namespace. "share" starts another guest in the mode "setup", in the user and network namespaces
@@ -49,7 +53,13 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 			_, _ = io.WriteString(stderr, "fumehood-guest: give up capabilities: "+err.Error()+"\n")
 			return 1
 		}
+		if code := become(args[2:], stderr); code != 0 {
+			return code
+		}
 		contained.Store(!slices.Contains(args[2:], uncontained))
+		if slices.Contains(args[2:], "--await") {
+			awaitHost(stdin)
+		}
 		return serve(args[0], nil, stdin, stdout, stderr)
 	case "setup", "join":
 		return setUp(args[0], stdin, stdout, stderr)
@@ -63,6 +73,8 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 		if len(args) == 3 {
 			return relay(args[2], stdin, stdout, stderr)
 		}
+	case "install":
+		return install(args[2:], stderr)
 	case "launch":
 		return runLaunched()
 	case "selftest":

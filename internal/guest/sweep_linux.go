@@ -32,6 +32,7 @@ func (g *guest) sweep(s *wire.Stream, req *wire.Sweep) {
 	_, _, began := stat(os.Getpid())
 	swept := wire.Swept{User: os.Getuid(), Began: began, PID: os.Getpid(), Lacks: lacksCapabilities(), PIDsLimits: g.cgroup.pidsLimits.read(), OOMKills: g.cgroup.oomKills.read()}
 	swept.ProcessLimit, _ = g.processLimit()
+	swept.Dir, _ = os.Getwd() // empty on an error
 	if req.Since > 0 {
 		swept.Survivors = g.sweepOrphans(req)
 	}

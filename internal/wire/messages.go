@@ -94,6 +94,10 @@ const (
 	// WasStopped is the exit code of a guest that received a stop signal or SIGCONT when its connection ended. So it
 	// was probably stopped.
 	WasStopped = 4
+	// NoSuchUser is the exit code of a guest that should become a user whom the image does not have.
+	NoSuchUser = 5
+	// NotRoot is the exit code of a guest that may not become another user.
+	NotRoot = 6
 )
 
 // List asks a resident guest for its detached commands. It answers with a JSON array of Detached on channel Stdout.
@@ -184,6 +188,8 @@ type Swept struct {
 	Began uint64 `json:"began"`
 	// PID is the guest's own process id; 0 if it is not known.
 	PID int `json:"pid,omitempty"`
+	// Dir is the guest's working directory; empty if it is not known. It is that of its container.
+	Dir string `json:"dir,omitempty"`
 	// ProcessLimit describes the container's limit on processes and how many there are; empty if it has none.
 	ProcessLimit string `json:"process_limit,omitempty"`
 	// PIDsLimits is how often the container has reached its limit on processes since its start.

@@ -98,6 +98,26 @@ func ResetThread() error {
 	return os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, attr, 0))
 }
 
+// Become makes this process a user of the image, and returns the user's home. As root it keeps the capabilities that it
+// has. Only root can become another user: otherwise the error is an EPERM.
+func Become(user string) (home string, err error) {
+	who, err := lookUp(user)
+	if err != nil {
+		return "", err
+	}
+	var c Config
+	if c.Capabilities, err = PermittedSet(); err != nil {
+		return "", err
+	}
+	if uid := os.Getuid(); uid != 0 {
+		if uid == who.uid && os.Getgid() == who.gid {
+			return who.home, nil
+		}
+		return "", unix.EPERM
+	}
+	return who.home, c.confine(who)
+}
+
 // confine gives up all rights that the user does not have in the sandbox, on all threads. The thread that started this
 // process has called ConfineThread.
 func (c Config) confine(who identity) error {

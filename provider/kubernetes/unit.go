@@ -1,0 +1,199 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
+	"github.com/fumehood/fumehood/internal/wire"
+)
+
+// unit is the container of a sandbox's only service.
+type unit struct {
+	p    *Provider
+	w    *watching // has the Pod
+	pod  string    // its name
+	uid  types.UID
+	spec fumehood.Spec
+}
+
+var (
+	_ box.Unit    = (*unit)(nil)
+	_ box.Relayer = (*unit)(nil)
+)
+
+// Attach connects to the guest that is the main process.
+func (u *unit) Attach(ctx context.Context) (box.Conn, error) { return u.p.api.open(ctx, u.pod, nil) }
+
+// Exec starts a guest as a user. The container's own user starts it, so only root can become another one.
+func (u *unit) Exec(ctx context.Context, user string) (box.Exec, error) {
+	s, err := u.p.api.open(ctx, u.pod, slices.Concat([]string{guestPath, "serve"}, identity(u.spec, user)))
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-s.first: // the guest greets
+	case <-ctx.Done():
+		_ = s.Close() // never an error
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case <-s.ended:
+	default:
+		return s, nil
+	}
+	switch code, err := s.exit(); {
+	case err != nil:
+		return nil, err
+	case code == wire.NoSuchUser:
+		return nil, &fumehood.Error{Class: fumehood.ErrUserNotFound, Err: fmt.Errorf("no user %s in the image", user)}
+	case code == wire.NotRoot:
+		return nil, &fumehood.Error{
+			Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the image's user is not root, and cannot become %s", user),
+			Hint: "start the sandbox as the user root, and give each command its user",
+		}
+	}
+	return s, nil
+}
+
+// Relay starts a relay to a resident guest.
+func (u *unit) Relay(ctx context.Context, name string) (box.Exec, error) {
+	s, err := u.p.api.open(ctx, u.pod, []string{guestPath, "relay", name})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// own returns the Pod if it is the unit's.
+func (u *unit) own(pod *corev1.Pod) *corev1.Pod {
+	if pod == nil || pod.UID != u.uid {
+		return nil
+	}
+	return pod
+}
+
+// State returns what has happened to the container.
+func (u *unit) State() box.State {
+	pod, _ := u.w.now(u.pod)
+	return stateOf(u.own(pod))
+}
+
+func stateOf(pod *corev1.Pod) (now box.State) {
+	now.Lives = runs(pod)
+	if t := endOf(pod); t != nil {
+		now.Died, now.Deaths, now.Exit = true, 1, int(t.ExitCode)
+		if t.Reason == "OOMKilled" {
+			now.OOMs = 1
+		}
+	}
+	return now
+}
+
+// Until waits until the state is as wanted.
+func (u *unit) Until(ctx context.Context, wanted func(box.State) bool) (box.State, bool) {
+	for {
+		pod, changed := u.w.now(u.pod)
+		if now := stateOf(u.own(pod)); wanted(now) {
+			return now, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			now := u.State() // both may have happened
+			return now, wanted(now)
+		}
+	}
+}
+
+// Death returns why the container is unavailable. It asks the API server, whose watch may be late.
+func (u *unit) Death(ctx context.Context) box.Death {
+	pod, err := u.p.api.get(context.WithoutCancel(ctx), u.pod)
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != u.uid {
+		return box.Death{Err: errGone()}
+	}
+	if err != nil {
+		return box.Death{} // not known
+	}
+	return deathOf(pod)
+}
+
+// awaitStart waits until the container runs.
+func (u *unit) awaitStart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, u.p.opts.Pending)
+	defer cancel()
+	for {
+		pod, changed := u.w.now(u.pod)
+		if pod = u.own(pod); pod == nil { // it was deleted, or the watch is late
+			if d := u.Death(ctx); d.Err != nil {
+				return d.Err
+			}
+		} else {
+			if runs(pod) {
+				return nil
+			}
+			if err := hindrance(pod); err != nil {
+				return err
+			}
+			if d := deathOf(pod); d.Err != nil {
+				return d.Err
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return context.Cause(ctx)
+			}
+			return &fumehood.Error{
+				Class: fumehood.ErrLimit, Err: fmt.Errorf("the Pod does not run after %v, which is the limit: %s", u.p.opts.Pending, pendingReason(pod)),
+				Hint: "add nodes, wait until other Pods have ended, or lower the sandbox's limits",
+			}
+		}
+	}
+}
+
+// Check returns nil: there are no health checks.
+func (u *unit) Check() *box.Check { return nil }
+
+// Restarts returns false: there is no program to restart.
+func (u *unit) Restarts(context.Context) bool { return false }
+
+// Evidence returns nothing.
+func (u *unit) Evidence(context.Context, int) (check, log string) { return "", "" }
+
+// Addresses returns none: there is only the loopback interface.
+func (u *unit) Addresses(context.Context) ([]netip.Addr, error) { return nil, nil }
+
+// Stop ends the container for good: the kubelet kills a Pod whose time is over. The Pod itself stays.
+func (u *unit) Stop(ctx context.Context) error {
+	if err := u.p.api.patch(ctx, u.pod, map[string]any{"spec": map[string]any{"activeDeadlineSeconds": 1}}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopWithin)
+	defer cancel()
+	if _, ok := u.Until(ctx, func(s box.State) bool { return s.Died }); !ok {
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the kubelet has not ended the Pod after %v", stopWithin)}
+	}
+	return nil
+}
+
+// stopWithin bounds the wait for the kubelet, which looks every 10 s.
+const stopWithin = 60 * time.Second
+
+// Pause is an ErrUnsupported.
+func (u *unit) Pause(context.Context) (paused bool, err error) {
+	return false, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("the kubernetes provider cannot suspend processes")}
+}
+
+// Resume has nothing to do.
+func (u *unit) Resume(context.Context) error { return nil }
