@@ -65,6 +65,7 @@ test-all-tests: images guest ## part of test-all: all tests but those of test-al
 	@GO=$(GO) scripts/ensure-buildkit
 	@scripts/ensure-crun
 	@scripts/ensure-engine28
+	@GO=$(GO) scripts/ensure-kubernetes
 	@$(TEST) -race -count=1 -p 2 -parallel 4 -timeout 60m -skip '$(LOAD)' ./provider/docker ./...
 
 test-all-load: FUMEHOOD_TIER := all
@@ -166,6 +167,7 @@ promises: images guest ## update docs/promises.json and .md: which promises each
 	@GO=$(GO) scripts/ensure-runsc
 	@scripts/ensure-crun
 	@scripts/ensure-engine28
+	@GO=$(GO) scripts/ensure-kubernetes
 	@packages=$$($(GO) list -f '{{$$p := .ImportPath}}{{range .TestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$p}} {{.}}{{"\n"}}{{end}}' ./provider/... ./test/... \
 		| awk '$$1 ~ suite || $$2 ~ suite { print $$1 }' suite='/fumehood/provider/conformance$$' | sort -u); \
 	$(GO) test -count=1 -p 1 -parallel 8 -timeout 60m $$packages -run Promises -args -update-promises

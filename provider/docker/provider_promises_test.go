@@ -20,7 +20,7 @@ func TestRunProvider_Promises(t *testing.T) {
 		New: func(t *testing.T) conformance.Subject {
 			// A place that a failed start does not give back blocks the next one.
 			opts := docker.Options{MaxRunning: 2, StateDir: t.TempDir()}
-			p, proxy := faulty(t, opts.Sped(4))
+			p, proxy := faulty(t, opts)
 			return conformance.Subject{
 				Provider: p, Dir: opts.StateDir, Only: p.OnlySandboxes,
 				Another: func(t *testing.T) fumehood.Provider { return newProvider(t, docker.Options{StateDir: opts.StateDir}) },

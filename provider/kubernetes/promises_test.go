@@ -4,11 +4,20 @@ package kubernetes_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fumehood/fumehood"
@@ -85,8 +94,13 @@ func TestRunProvider_Promises(t *testing.T) {
 		Spec: fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Image: busybox, Dir: "/etc/passwd"},
 		New: func(t *testing.T) conformance.Subject {
 			config := namespaced(t, config) // cleanups of other tests must not see its sandboxes
+			proxied, hinder := hindered(t, config)
 			return conformance.Subject{
-				Provider: newProvider(t, kubernetes.Options{Kubeconfig: config}), Dir: config,
+				Provider: newProvider(t, kubernetes.Options{Kubeconfig: proxied}), Dir: config,
+				Hinder: func(*testing.T, fumehood.Sandbox) func() {
+					hinder.Store(true)
+					return func() { hinder.Store(false) }
+				},
 				Another: func(t *testing.T) fumehood.Provider { return newProvider(t, kubernetes.Options{Kubeconfig: config}) },
 				Exists:  func(t *testing.T, name string) bool { return pod(t, config, name) != "" },
 				Guests: func(t *testing.T, name string) int {
@@ -132,6 +146,49 @@ func namespaced(t *testing.T, config string) string {
 		t.Fatal(err)
 	}
 	return own
+}
+
+// hindered returns a kubeconfig like the given one, for an API server that deletes nothing while hinder is true.
+func hindered(t *testing.T, config string) (proxied string, hinder *atomic.Bool) {
+	t.Helper()
+	dir := filepath.Dir(node(t))
+	authority, err := os.ReadFile(filepath.Join(dir, "api.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), `server: "`)
+	server, _, _ := strings.Cut(rest, `"`)
+	target, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	proxy, hinder := httputil.NewSingleHostReverseProxy(target), &atomic.Bool{}
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	proxy.FlushInterval = -1 // watches are streams
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hinder.Load() && r.Method == http.MethodDelete {
+			http.Error(w, "hindered by the test", http.StatusInternalServerError)
+			return
+		}
+		r.Header.Set("Authorization", "Bearer admin") // clients send no token without TLS
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	proxied = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(proxied, []byte(strings.Replace(string(text), server, s.URL, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return proxied, hinder
 }
 
 // pod returns the Pod of a sandbox as JSON; empty if there is none.
