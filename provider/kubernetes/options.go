@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,21 +85,14 @@ func (o Options) withDefaults() (Options, error) {
 	case o.RequestMemory < 0 || !(o.RequestCPUs >= 0 && o.RequestCPUs <= fumehood.MaxCPUs):
 		return bad("a request of %d bytes or %v cores is not possible", o.RequestMemory, o.RequestCPUs)
 	}
-	setDefault(&o.DefaultImage, DefaultImage)
-	setDefault(&o.Lease, DefaultLease)
-	setDefault(&o.Pending, DefaultPending)
-	setDefault(&o.RequestMemory, DefaultRequestMemory)
-	setDefault(&o.RequestCPUs, DefaultRequestCPUs)
-	setDefault(&o.MaxStarting, defaultStarting)
+	o.DefaultImage = cmp.Or(o.DefaultImage, DefaultImage)
+	o.Lease = cmp.Or(o.Lease, DefaultLease)
+	o.Pending = cmp.Or(o.Pending, DefaultPending)
+	o.RequestMemory = cmp.Or(o.RequestMemory, DefaultRequestMemory)
+	o.RequestCPUs = cmp.Or(o.RequestCPUs, DefaultRequestCPUs)
+	o.MaxStarting = cmp.Or(o.MaxStarting, defaultStarting)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o, nil
-}
-
-func setDefault[T comparable](value *T, usual T) {
-	var zero T
-	if *value == zero {
-		*value = usual
-	}
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/fumehood/fumehood"
@@ -25,7 +27,7 @@ type Provider struct {
 	self              owner.ID
 	api               *api
 	life              box.Life
-	starting, running slots
+	starting, running *semaphore.Weighted
 
 	mu    sync.Mutex
 	pods  *watching // of this process's Pods; nil before the first one
@@ -55,7 +57,10 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	p := &Provider{opts: opts, self: self, api: a, starting: newSlots(opts.MaxStarting), running: newSlots(opts.MaxRunning)}
+	p := &Provider{
+		opts: opts, self: self, api: a,
+		starting: semaphore.NewWeighted(int64(opts.MaxStarting)), running: semaphore.NewWeighted(int64(cmp.Or(opts.MaxRunning, math.MaxInt))),
+	}
 	p.life.Driver, p.life.Log = driver{p}, opts.Logger
 	if !opts.NoReaper {
 		p.life.Kind, p.life.Job = reaperKind, reaping{Kubeconfig: opts.Kubeconfig, Context: opts.Context, Namespace: opts.Namespace}

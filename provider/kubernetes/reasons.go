@@ -39,7 +39,7 @@ func isOfSpec(message string) bool {
 
 // hindrance returns why a Pod that has not started cannot start; nil if it may.
 func hindrance(pod *corev1.Pod) error {
-	for _, s := range append(slices.Clone(pod.Status.InitContainerStatuses), pod.Status.ContainerStatuses...) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		switch w, t := s.State.Waiting, s.State.Terminated; {
 		case w != nil && lasting[w.Reason] != nil:
 			class, text := lasting[w.Reason], box.Readable(w.Message)
@@ -75,7 +75,7 @@ func pendingReason(pod *corev1.Pod) string {
 			return "no node takes the Pod: " + cmp.Or(box.Readable(c.Message), c.Reason)
 		}
 	}
-	for _, s := range append(slices.Clone(pod.Status.InitContainerStatuses), pod.Status.ContainerStatuses...) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" {
 			return fmt.Sprintf("container %s, image %s: %s %s", s.Name, s.Image, w.Reason, box.Readable(w.Message))
 		}

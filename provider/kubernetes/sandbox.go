@@ -32,42 +32,14 @@ func (sb *sandbox) Prepare(context.Context) error { return nil }
 
 // Admit waits for a place among the sandboxes that start, and those that exist.
 func (sb *sandbox) Admit(ctx context.Context) (started, left func(), err error) {
-	if err := sb.p.running.acquire(ctx); err != nil {
+	if err := sb.p.running.Acquire(ctx, 1); err != nil {
 		return nil, nil, err
 	}
-	if err := sb.p.starting.acquire(ctx); err != nil {
-		sb.p.running.release()
+	if err := sb.p.starting.Acquire(ctx, 1); err != nil {
+		sb.p.running.Release(1)
 		return nil, nil, err
 	}
-	return sb.p.starting.release, sb.p.running.release, nil
-}
-
-// slots are places that sandboxes take; nil has any number.
-type slots chan struct{}
-
-func newSlots(n int) slots {
-	if n == 0 {
-		return nil
-	}
-	return make(slots, n)
-}
-
-func (s slots) acquire(ctx context.Context) error {
-	if s == nil {
-		return nil
-	}
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (s slots) release() {
-	if s != nil {
-		<-s
-	}
+	return func() { sb.p.starting.Release(1) }, func() { sb.p.running.Release(1) }, nil
 }
 
 // Make creates the Pod, with its marks, and waits until its guest answers.
