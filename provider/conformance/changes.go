@@ -56,6 +56,14 @@ var changePromises = []promise{
 			wantFileError(t, c.Sandbox.Mkdir(t.Context(), c.Path(name), opts), c.Path(name), fumehood.ErrNotDirectory)
 		}
 	}},
+	{name: "mkdir for an unknown owner is an error, makes nothing", check: func(t *testing.T, c *Case) {
+		for owner, class := range badOwners(c) {
+			p := c.Path("made")
+			wantFileError(t, c.Sandbox.Mkdir(t.Context(), p, fumehood.MkdirOptions{Owner: owner}), p, class)
+			_, err := c.Sandbox.Stat(t.Context(), p)
+			wantFileError(t, err, p, fumehood.ErrNotFound)
+		}
+	}},
 	{name: "remove deletes only files, links, empty dirs", check: func(t *testing.T, c *Case) {
 		c.Write(t, "full/file", "x")
 		c.Run(t, "link", "full", c.Path("link"), probe.Then, "fifo", c.Path("fifo"))
