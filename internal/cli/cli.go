@@ -74,6 +74,7 @@ type commandLine struct {
 	seccomp   string // file of a seccomp profile
 	runtime   string // container runtime
 	userns    bool   // a user namespace for each sandbox
+	cluster   cluster
 	refused   string // why the Docker Engine refuses this user, where the native provider was taken instead
 	pulled    func(provider.Progress)
 
@@ -167,14 +168,15 @@ func (a *commandLine) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "fumehood",
 		Short: "Run untrusted code in disposable sandboxes",
-		Long: `Fumehood runs untrusted code in disposable Docker sandboxes: no network, few
-rights, bounded memory and processes, nothing left behind.
+		Long: `Fumehood runs untrusted code in disposable sandboxes: no network, few rights,
+bounded memory and processes, nothing left behind.
 
 A setting comes from its flag, else from a variable (FUMEHOOD_IMAGE for
 --image), else from $XDG_CONFIG_HOME/fumehood/config.yaml (a line such as
 "image: python:3.12-slim"). The daemon is found as by the docker command:
 DOCKER_HOST, the current docker context, the rootless daemon's socket, then the
-default socket.
+default socket. A cluster is found as by kubectl: KUBECONFIG, ~/.kube/config,
+then this Pod's service account.
 
 Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 127 the command could not be started; 2 wrong usage or an invalid file; 130 or
@@ -189,6 +191,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 			if err := a.settings.apply(cmd); err != nil {
 				return err
 			}
+			a.cluster.note(cmd.Flags(), a.settings.used)
 			return a.setUpLog()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -196,7 +199,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.SetIn(a.In)
 	root.SetOut(a.Out) // before the completion command is created, which reads it at once
 	root.SetErr(a.Err)
-	root.PersistentFlags().StringVar(&a.provider, "provider", auto, "the `provider` of sandboxes: docker; native, which needs no daemon, on Linux; local, which runs host processes without isolation; or auto, which is docker if an Engine answers, else native")
+	root.PersistentFlags().StringVar(&a.provider, "provider", auto, "the `provider` of sandboxes: docker; native, which needs no daemon, on Linux; kubernetes, with a Pod for each; local, which runs host processes without isolation; or auto, which is docker if an Engine answers, else native")
 	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, also for builds of the native provider, instead of warning")
 	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a sandbox: guest, or engine, which trusts nothing in the sandbox but is slower and cannot do everything (default guest)")
 	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes without one, and the base of builtin images")
@@ -205,8 +208,9 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.PersistentFlags().BoolVar(&a.noReaper, "no-reaper", false, "do not start the reaper, a process that removes the sandboxes if this one is killed")
 	root.PersistentFlags().BoolVar(&a.allowUnenforced, "allow-unenforced-limits", false, "run sandboxes even if the daemon cannot enforce their limits, for example without control groups")
 	root.PersistentFlags().StringVar(&a.seccomp, "seccomp", "", "a `file` with the seccomp profile of sandboxes, which may allow more than Fumehood's own; browsers, for browsers that isolate their own processes; or unconfined to filter no system calls")
-	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor, for the native provider also a program's path; files cannot choose one that isolates less (default the daemon's)")
-	root.PersistentFlags().BoolVar(&a.userns, "user-namespace", false, "run each sandbox of the native provider in a user namespace: its root is an unprivileged user of the host")
+	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor, for the native provider also a program's path, for kubernetes a RuntimeClass; files cannot choose one that isolates less (default the daemon's)")
+	root.PersistentFlags().BoolVar(&a.userns, "user-namespace", false, "run each sandbox of the native or kubernetes provider in a user namespace: its root is an unprivileged user of the host")
+	a.cluster.add(root.PersistentFlags())
 	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "user-namespace", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(

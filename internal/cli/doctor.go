@@ -10,27 +10,47 @@ import (
 
 	"github.com/fumehood/fumehood/provider"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/kubernetes"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
 func (a *commandLine) newDoctorCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, rights bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what runs sandboxes: the Docker daemon, or this machine",
+		Short: "Check what runs sandboxes: the Docker daemon, this machine, or a cluster",
 		Long: `Doctor reports which daemon is used, what the daemon and its machine support,
 and what that means for isolation. In a sandbox of an image that it builds
 itself, without a registry, it looks for a network and tries to exceed the
 limits. If there is no daemon, or with --provider native, it reports what this
-machine and user can do and enforce without one. The exit code is 1 if a check
-failed.`,
+machine and user can do and enforce without one. With --provider kubernetes it
+checks the cluster and this account's rights, and starts a sandbox. The exit
+code is 1 if a check failed.
+
+--print-rbac prints the Role that an account needs for --provider kubernetes.`,
 		Example: `  fumehood doctor
-  DOCKER_HOST=ssh://build@example.org fumehood doctor --json`,
+  DOCKER_HOST=ssh://build@example.org fumehood doctor --json
+  fumehood doctor --provider kubernetes --namespace evals --print-rbac | kubectl apply -f -`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), asJSON) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if rights {
+				return a.printRights()
+			}
+			return a.doctor(cmd.Context(), asJSON)
+		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	cmd.Flags().BoolVar(&rights, "print-rbac", false, "only print a Role with the rights that --provider kubernetes needs, as YAML")
 	return cmd
+}
+
+// printRights prints the Role for the kubernetes provider.
+func (a *commandLine) printRights() error {
+	if a.provider != kubernetesName {
+		return usageError("--print-rbac is for the kubernetes provider: add --provider kubernetes")
+	}
+	_, err := io.WriteString(a.Out, kubernetes.Role(a.cluster.namespace))
+	return err
 }
 
 func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
@@ -45,6 +65,13 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 			werr = err
 		}
 	}
+	cluster := kubernetes.Options{}
+	if a.provider == kubernetesName {
+		var err error
+		if cluster, err = a.clusterOptions(); err != nil {
+			return err
+		}
+	}
 	var ok bool
 	switch missing := a.withoutDaemon(ctx); {
 	case missing != nil:
@@ -52,6 +79,8 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 		ok = native.Diagnose(report)
 	case a.provider == "native":
 		ok = native.Diagnose(report)
+	case a.provider == kubernetesName:
+		ok = kubernetes.Diagnose(ctx, cluster, report)
 	default:
 		ok = docker.Diagnose(ctx, a.dockerOptions(), report)
 	}

@@ -29,7 +29,7 @@ removes them only with --caches.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.newImageBuildCommand(), a.newImageListCommand(), a.newImageLoadCommand(), a.newImagePruneCommand())
+	cmd.AddCommand(a.newImageBuildCommand(), a.newImageGuestCommand(), a.newImageListCommand(), a.newImageLoadCommand(), a.newImagePruneCommand())
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/app"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/kubernetes"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/provider/native"
 	"github.com/fumehood/fumehood/session/spec"
@@ -16,6 +17,8 @@ import (
 
 // auto is the provider that chooses: docker if an Engine answers, else native.
 const auto = "auto"
+
+const kubernetesName = "kubernetes"
 
 // openProvider opens the provider with this name, which may be auto.
 func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.Provider, error) {
@@ -25,8 +28,11 @@ func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.P
 		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
 	}
 	chosen := a.provider == name || a.provider == auto // otherwise the flags are for another provider
-	if chosen && a.userns && name != "native" && !a.settings.used["user-namespace"] {
-		return nil, usageError("--user-namespace is for the native provider: add --provider native")
+	if chosen && a.userns && name != "native" && name != kubernetesName && !a.settings.used["user-namespace"] {
+		return nil, usageError("--user-namespace is for the native and the kubernetes provider: add --provider native")
+	}
+	if flag := a.cluster.given; chosen && name != kubernetesName && flag != "" {
+		return nil, usageError("--%s is for the kubernetes provider: add --provider kubernetes", flag)
 	}
 	switch name {
 	case auto:
@@ -38,13 +44,19 @@ func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.P
 			return nil, usageError("--transport engine is for the docker provider")
 		}
 		return native.New(ctx, a.nativeOptions())
+	case kubernetesName:
+		opts, err := a.clusterOptions()
+		if err != nil {
+			return nil, err
+		}
+		return kubernetes.New(ctx, opts)
 	case "local":
 		if chosen && a.runtime != "" && !a.settings.used["runtime"] {
 			return nil, usageError("--runtime is for containers: the local provider has none")
 		}
 		return local.New(local.Options{Logger: a.providerLog()})
 	}
-	return nil, usageError("--provider %q is not auto, docker, native or local", name)
+	return nil, usageError("--provider %q is not auto, docker, native, kubernetes or local", name)
 }
 
 // needsEngine reports whether only the docker provider can do what the flags say.

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -24,7 +23,7 @@ const (
 	DefaultRequestCPUs = 0.05
 )
 
-// Options configures a provider. GuestImage is required.
+// Options configures a provider.
 type Options struct {
 	// Kubeconfig is the path of a kubeconfig file. Empty means the files of KUBECONFIG, else ~/.kube/config, else, in a Pod,
 	// its service account. Context is a context of the file; empty means the current one.
@@ -32,7 +31,7 @@ type Options struct {
 	// Namespace is where the Pods are. Empty means that of the context or of this Pod, else "default".
 	Namespace string
 	// GuestImage is the reference of the image that WriteGuestImage or PushGuestImage of the same version has made, as the
-	// cluster's nodes know it.
+	// cluster's nodes know it. Starts need it.
 	GuestImage string
 	// DefaultImage is used if a spec names no image. Empty means the constant DefaultImage.
 	DefaultImage string
@@ -73,11 +72,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, &fumehood.Error{Op: "make kubernetes provider", Class: fumehood.ErrConfig, Err: fmt.Errorf(format, a...)}
 	}
 	switch {
-	case o.GuestImage == "":
-		return o, &fumehood.Error{
-			Op: "make kubernetes provider", Class: fumehood.ErrConfig, Err: errors.New("no image of the guest is given"),
-			Hint: "push one to a registry first: docs/howto/kubernetes.md",
-		}
 	case o.Lease < 0 || o.Pending < 0:
 		return bad("lease %v or pending %v is negative", o.Lease, o.Pending)
 	case o.MaxStarting < 0 || o.MaxRunning < 0:

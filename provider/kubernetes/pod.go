@@ -71,6 +71,11 @@ func unsupportedError(feature, hint string) error {
 func (p *Provider) checkSpec(spec fumehood.Spec) (unenforced []string, err error) {
 	const elsewhere = "use the docker or the native provider"
 	switch {
+	case p.opts.GuestImage == "":
+		return nil, &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrConfig, Err: errors.New("no image of the guest is given"),
+			Hint: "push one to a registry with `fumehood image guest --push REF`, and name it (--guest-image, guest_image, GuestImage)",
+		}
 	case spec.Compose != nil:
 		return nil, unsupportedError("start a Compose project, or build an image", elsewhere)
 	case !spec.Network.IsNone():

@@ -107,7 +107,7 @@ func deathOf(pod *corev1.Pod) box.Death {
 	case pod.Status.Reason == "Evicted":
 		return why(disruption(pod), "the kubelet has evicted the Pod: %s", box.Readable(pod.Status.Message))
 	case pod.Status.Reason == "DeadlineExceeded":
-		return why(fumehood.ErrUnavailable, "the Pod has reached its time limit (Options.Lease)")
+		return why(fumehood.ErrUnavailable, "the Pod has reached its time limit, the lease of sandboxes that are not kept")
 	case pod.Status.Reason == "NodeLost" || pod.Status.Phase == corev1.PodUnknown:
 		return why(fumehood.ErrUnavailable, "node %s is lost", pod.Spec.NodeName)
 	case t != nil && (t.Reason == "StartError" || t.Reason == "ContainerCannotRun"):

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -53,7 +54,8 @@ func (a *api) open(ctx context.Context, pod string, command []string) (*stream, 
 	if err != nil {
 		return nil, err
 	}
-	lives, stop := context.WithCancel(context.WithoutCancel(ctx))
+	// The library would log to standard error that the connection has ended, which the error says anyway.
+	lives, stop := context.WithCancel(logr.NewContext(context.WithoutCancel(ctx), logr.Discard()))
 	s := &stream{stderr: ring.NewTail(complaint), stop: stop, first: make(chan struct{}), ended: make(chan struct{})}
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()
@@ -69,7 +71,7 @@ func (a *api) open(ctx context.Context, pod string, command []string) (*stream, 
 	return s, nil
 }
 
-// firstWrite calls done at the first write. What nobody reads any more is dropped: the client's library would log it.
+// firstWrite calls done at the first write. What nobody reads any more is dropped.
 type firstWrite struct {
 	io.Writer
 	done func()

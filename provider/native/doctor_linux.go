@@ -34,24 +34,16 @@ func kernelCheck() provider.Check {
 		c.Detail = fmt.Sprintf("Linux %d.%d", k.Major, k.Minor)
 	}
 	if err := checkKernel(); err != nil {
-		return failedCheck(c.Name, err)
+		return provider.FailedCheck(c.Name, err)
 	}
 	return c
-}
-
-// failedCheck returns a failed check. It keeps the hint of the error.
-func failedCheck(name string, err error) provider.Check {
-	if typed, ok := errors.AsType[*fumehood.Error](err); ok {
-		return provider.Check{Name: name, Status: provider.StatusFail, Detail: typed.Err.Error(), Hint: typed.Hint}
-	}
-	return provider.Check{Name: name, Status: provider.StatusFail, Detail: err.Error()}
 }
 
 // filterCheck finds out what seccomp filters of this process, such as a container's, forbid.
 func filterCheck() provider.Check {
 	c := provider.Check{Name: "system calls", Status: provider.StatusOK, Detail: "not filtered"}
 	if err := checkFilter(); err != nil {
-		return failedCheck(c.Name, err)
+		return provider.FailedCheck(c.Name, err)
 	}
 	if isFiltered() {
 		c.Detail = "filtered, but sandboxes can be started"
@@ -63,9 +55,9 @@ func procCheck() provider.Check {
 	c := provider.Check{Name: "/proc", Status: provider.StatusOK, Detail: "nothing is hidden"}
 	switch err := checkProc(); {
 	case err != nil && rootless():
-		return failedCheck(c.Name, err)
+		return provider.FailedCheck(c.Name, err)
 	case err != nil:
-		c = failedCheck(c.Name, err)
+		c = provider.FailedCheck(c.Name, err)
 		c.Status, c.Hint = provider.StatusNote, "only --user-namespace needs it: "+c.Hint
 	}
 	return c
@@ -76,7 +68,7 @@ func usernsCheck() provider.Check {
 	err := checkUserns()
 	switch {
 	case err != nil && rootless():
-		return failedCheck(c.Name, err)
+		return provider.FailedCheck(c.Name, err)
 	case err != nil:
 		c.Status, c.Detail, c.Hint = provider.StatusWarn, err.Error(), "without --user-namespace, root in a sandbox is root on the host, held by capabilities and seccomp"
 	case rootless():
@@ -158,7 +150,7 @@ func overlayCheck() provider.Check {
 func seccompCheck() provider.Check {
 	c := provider.Check{Name: "seccomp", Status: provider.StatusOK, Detail: "available"}
 	if _, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail"); err != nil {
-		return failedCheck(c.Name, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the kernel cannot filter system calls: %w", err)})
+		return provider.FailedCheck(c.Name, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the kernel cannot filter system calls: %w", err)})
 	}
 	return c
 }

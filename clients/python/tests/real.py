@@ -1,4 +1,4 @@
-"""The real program, for tests that need a server: on Docker, on the native and on the local provider."""
+"""The real program, for tests that need a server: on Docker, and on the other providers."""
 
 from __future__ import annotations
 
@@ -73,6 +73,8 @@ def native_sandboxes() -> list[str]:
 
 def needs(provider: str | None) -> None:
     """Skip a test if the provider does not work here. Load the image of the native provider."""
+    if provider == "kubernetes" and "FUMEHOOD_GUEST_IMAGE" not in os.environ:
+        raise unittest.SkipTest("no cluster: `make test-kubernetes` has one")
     if provider != "native":
         return
     if sys.platform != "linux" or os.geteuid() != 0:

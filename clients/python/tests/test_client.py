@@ -372,6 +372,14 @@ class NativeFiles(Files):
     provider = "native"
 
 
+class KubernetesCommands(Commands):
+    provider = "kubernetes"
+
+
+class KubernetesFiles(Files):
+    provider = "kubernetes"
+
+
 class LocalCommands(Commands):
     provider = "local"
 

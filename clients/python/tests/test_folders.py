@@ -369,6 +369,10 @@ class NativeFolders(Folders):
     provider = "native"
 
 
+class KubernetesFolders(Folders):
+    provider = "kubernetes"
+
+
 class LocalFolders(Folders):
     provider = "local"
 

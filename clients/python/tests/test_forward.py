@@ -582,6 +582,10 @@ class TestNative(Ports):
     provider = "native"
 
 
+class TestKubernetes(Ports):
+    provider = "kubernetes"
+
+
 del Ports  # its subclasses run it
 
 

@@ -70,6 +70,10 @@ class TestNative(Journals):
     provider = "native"
 
 
+class TestKubernetes(Journals):
+    provider = "kubernetes"
+
+
 class TestEntry(unittest.TestCase):
     def test_unknown(self) -> None:
         found = parse_entry(7, {"kind": "new", "sandbox": "box", "more": 1})

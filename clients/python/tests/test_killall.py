@@ -1,11 +1,11 @@
-"""Processes that commands left behind, on Docker and on the native provider."""
+"""Processes that commands left behind, on several providers."""
 
 from __future__ import annotations
 
 import unittest
 
 import fumehood
-from fumehood import Client, Limits
+from fumehood import Client, Limits, UnsupportedError
 from tests.real import BOMB, IMAGE, WAITS, OnProvider, needs, needs_server, wait_for
 
 LEAVE = "(setsid sh -c 'sleep 1000; true' left-behind &); sh -c 'sleep 1000; true' left-behind & kill -STOP $!"
@@ -52,6 +52,14 @@ class TestDocker(KillAll):
 
 class TestNative(KillAll):
     provider = "native"
+
+
+class TestKubernetes(KillAll):
+    provider = "kubernetes"
+
+    def test_process_limit(self) -> None:
+        with self.assertRaisesRegex(UnsupportedError, "podPidsLimit"):
+            self.client.start(IMAGE, limits=Limits(pids=100))
 
 
 @needs_server

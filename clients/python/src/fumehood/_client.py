@@ -75,8 +75,11 @@ class AsyncClient:
     url is unix:PATH, http://HOST:PORT or https://HOST:PORT. timeout limits the connection and the start of a server, in
     seconds. The other arguments are for a server of the client's own, and a url excludes them:
 
-    - provider: "docker", "native", "local" (no isolation) or "auto", the default: "docker", else "native". runtime is
-      the container runtime.
+    - provider: "docker", "native", "kubernetes", "local" (no isolation) or "auto", the default: "docker", else "native".
+      runtime is the container runtime.
+    - namespace, kube_context, guest_image, pull_secrets, reserve_memory, reserve_cpus, pending: for "kubernetes", where
+      Pods are, the image from which they get the guest, the secrets by which nodes pull images, what a node keeps free
+      for each, and how long one may wait for a node or its images.
     - allow_egress: sandboxes may have networks, and be Compose projects. allow_kept: they may outlive the client.
       allow_unsafe: they may break the isolation. allow_unenforced_limits: they run where limits cannot be enforced.
     - allow_host_paths: paths of this machine that sandboxes and sessions may use, with all below them.
@@ -95,6 +98,13 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
         provider: Provider | None = None,
         runtime: str | None = None,
+        namespace: str | None = None,
+        kube_context: str | None = None,
+        guest_image: str | None = None,
+        pull_secrets: Sequence[str] = (),
+        reserve_memory: Size | None = None,
+        reserve_cpus: float | None = None,
+        pending: Duration | None = None,
         allow_egress: bool = False,
         allow_host_paths: Sequence[StrPath] = (),
         allow_images: Sequence[str] = (),

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from . import _values as values
 from ._errors import ConfigError
 
-Provider = Literal["auto", "docker", "native", "local"]
+Provider = Literal["auto", "docker", "native", "kubernetes", "local"]
 
 
 def _provider(given: object, name: str) -> list[str]:
@@ -48,10 +48,26 @@ def _text(given: object, name: str) -> list[str]:
     return [values.text(given, name)]
 
 
+def _names(given: object, name: str) -> list[str]:
+    found = values.texts(given, name)
+    return [",".join(found)] if found else []
+
+
+def _cores(given: object, name: str) -> list[str]:
+    return [str(values.number(given, name))]
+
+
 # By argument: its flag, and the values of that.
 FLAGS: Mapping[str, tuple[str, values.Check]] = {
     "provider": ("provider", _provider),
     "runtime": ("runtime", _text),
+    "namespace": ("namespace", _text),
+    "guest_image": ("guest-image", _text),
+    "kube_context": ("kube-context", _text),
+    "pull_secrets": ("pull-secrets", _names),
+    "reserve_memory": ("reserve-memory", _size),
+    "reserve_cpus": ("reserve-cpus", _cores),
+    "pending": ("pending", _duration),
     "allow_egress": ("allow-egress", values.flag),
     "allow_host_paths": ("allow-host-path", _host_paths),
     "allow_images": ("allow-image", values.texts),
