@@ -48,10 +48,8 @@ func (sb *sandbox) keep(ctx context.Context) error {
 		if err := s.image.Keep(ctx, sb.folder); err != nil {
 			return err
 		}
-		if s.main != nil {
-			if err := s.main.leave(ctx); err != nil {
-				return err
-			}
+		if err := s.main.Leave(ctx); err != nil {
+			return err
 		}
 	}
 	if ttl := sb.Spec.TTL; ttl > 0 { // it counts from the end of the start
@@ -70,9 +68,7 @@ func (s *service) leave() {
 	s.mu.Unlock()
 	s.Forwards.Close()
 	s.Guests.Close()
-	if s.main != nil {
-		s.main.running.Wait()
-	}
+	s.main.Wait()
 	if s.limiter != nil {
 		s.limiter.close()
 		s.limiter = nil
@@ -138,7 +134,7 @@ func (s *service) stop(ctx context.Context) error {
 	defer s.sb.stopping.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
-	if !s.runs {
+	if !s.runsProgram() {
 		return s.killAll(ctx)
 	}
 	asked := s.endRestarts(ctx)
@@ -177,4 +173,14 @@ func (s *service) killAll(ctx context.Context) error {
 			return fmt.Errorf("%d processes have not ended %v after SIGKILL", left, endWithin)
 		}
 	}
+}
+
+// endRestarts makes the service's own program end for good when it is killed.
+func (s *service) endRestarts(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := s.Guests.Restart(ctx, wire.Restart{}); err != nil {
+		return fmt.Errorf("end the restarts of service %s: %w", s.Info.Name, err)
+	}
+	return nil
 }

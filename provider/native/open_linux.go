@@ -74,7 +74,12 @@ func (p driver) describeKept(f owner.Folder) box.Found {
 	}
 	found.Open = func(ctx context.Context) (box.Body, error) { return p.open(ctx, f.Path) }
 	found.Logs = func(ctx context.Context, i int, opts provider.LogOptions, out provider.Sink) error {
-		return p.logs(ctx, f.Path, i, opts, out)
+		sb, err := p.connect(f.Path)
+		if err != nil {
+			return err
+		}
+		defer sb.Leave()
+		return sb.Services[i].Output(ctx, opts, out)
 	}
 	found.Extend = func(_ context.Context, until time.Time) error { return owner.Keep(f.Path, until) }
 	return found

@@ -333,7 +333,7 @@ func (sb *sandbox) make(ctx context.Context) (err error) {
 	sb.planVolumes()
 	for i, s := range sb.services { // the first one makes what all share
 		if err := s.build(ctx); err != nil {
-			return sb.inService(ctx, s, err)
+			return sb.InService(ctx, s.Service, err)
 		}
 		if i == 0 {
 			sb.spread()
@@ -343,9 +343,7 @@ func (sb *sandbox) make(ctx context.Context) (err error) {
 		return err
 	}
 	for _, s := range sb.services {
-		if s.main != nil {
-			s.main.checked()
-		}
+		s.main.Settle()
 	}
 	if sb.Spec.Keep {
 		return sb.keep(ctx)

@@ -33,11 +33,12 @@ type service struct {
 	cgroup  cgroup
 	config  setup.Config // as of the first process
 	memory  int64        // the limit in bytes
+	disk    int64        // the size of a volume in bytes
 	profile string       // the Spec's Seccomp
-	runs    bool         // its own program was started
+	runs    bool         // its own program was started, by another process
 	image   *imagestore.Image
-	main    *program    // of a project; nil for others
-	oci     *ociRuntime // starts the guests; nil for none
+	main    *box.Program // of a project; nil for others
+	oci     *ociRuntime  // starts the guests; nil for none
 	// starters is the control group of the runtime's own processes, outside of the sandbox's limits.
 	starters cgroup
 	volumes  []*os.File // mounts for config.Root.Volumes that another service has made, until it is started
@@ -62,7 +63,7 @@ func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &service{Service: &box.Service{Service: plan.Service}, sb: sb, oci: sb.oci, cgroup: group, image: plan.image, memory: limits.Memory}
+	s := &service{Service: &box.Service{Service: plan.Service}, sb: sb, oci: sb.oci, cgroup: group, image: plan.image, memory: limits.Memory, disk: memoryDisk(limits)}
 	if s.oci != nil && rootless() {
 		s.starters = s.cgroup // nothing could move its processes later
 	} else if s.oci != nil {
@@ -82,15 +83,19 @@ func (sb *sandbox) newService(plan servicePlan, several bool) (*service, error) 
 	}
 	s.manageGuests()
 	if spec.Compose != nil {
-		s.main = newProgram(s, plan.Member, memoryDisk(limits))
+		s.main = box.NewProgram(sb.p.lives, &sb.Sandbox, s.Service, plan.Member, sb.p.log)
 	}
 	s.Service.Service.Forward = spec.Ports
 	return s, nil
 }
 
+// runsProgram reports whether the service's own program was started.
+func (s *service) runsProgram() bool { return s.runs || s.main.Runs() }
+
 // manageGuests makes what needs the service's guests.
 func (s *service) manageGuests() {
-	s.Backend, s.Units, s.Launch = s, []box.Unit{unit{s}}, s.startProgram
+	s.Backend, s.Units = s, []box.Unit{unit{s}}
+	s.Launch = func(ctx context.Context) error { return s.main.Launch(ctx) }
 	s.Guests = newGuests(s)
 	s.Forwards = box.NewPorts(s.Guests.Own, s.sb.p.log.With("sandbox", s.sb.Spec.Name, "service", s.Info.Name))
 }
@@ -378,9 +383,7 @@ func (s *service) close(ctx context.Context) error {
 	all := s.joined
 	s.mu.Unlock()
 	s.Forwards.Close()
-	if s.main != nil {
-		s.main.end()
-	}
+	s.main.End()
 	if s.cgroup.has("memory") {
 		s.ooms.Store(int64(s.cgroup.ooms()))
 	}
@@ -402,9 +405,7 @@ func (s *service) close(ctx context.Context) error {
 		errs = append(errs, n.close())
 	}
 	s.Guests.Close()
-	if s.main != nil {
-		s.main.running.Wait()
-	}
+	s.main.Wait()
 	for _, p := range all {
 		errs = append(errs, p.kill())
 	}

@@ -63,7 +63,7 @@ func (sb *sandbox) writeState() error {
 		}
 		c := s.config
 		c.Root = nil
-		st.Services = append(st.Services, serviceState{Info: s.Info, First: first.String(), Config: c, Term: s.Term, Runs: s.runs})
+		st.Services = append(st.Services, serviceState{Info: s.Info, First: first.String(), Config: c, Term: s.Term, Runs: s.runsProgram()})
 	}
 	text, err := json.Marshal(st)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -48,9 +47,7 @@ func (u unit) State() box.State {
 
 // now returns the state too, and a channel that is closed when the program's part changes.
 func (u unit) now() (now box.State, changed <-chan struct{}) {
-	if u.main != nil {
-		now, changed = u.main.now()
-	}
+	now, changed = u.main.Now()
 	now.Lives, now.Paused = !u.init.over(), u.frozen.Load() || u.sb.Kept() && u.cgroup.frozen()
 	now.OOMs, now.Before = u.kills(), u.before
 	return now, changed
@@ -85,34 +82,14 @@ func (u unit) Until(ctx context.Context, wanted func(box.State) bool) (box.State
 }
 
 // Check describes the health check of the service's own program.
-func (u unit) Check() *box.Check {
-	if u.main == nil || u.main.member.Health == nil {
-		return nil
-	}
-	h := u.main.member.Health
-	return &box.Check{StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
-}
+func (u unit) Check() *box.Check { return u.main.Check() }
 
 // Restarts reports whether the program is started again.
-func (u unit) Restarts(context.Context) bool {
-	if u.main == nil {
-		return false
-	}
-	u.main.mu.Lock()
-	defer u.main.mu.Unlock()
-	return u.main.again
-}
+func (u unit) Restarts(context.Context) bool { return u.main.Restarts() }
 
 // Evidence returns the result of the last health check, and the end of the program's output.
 func (u unit) Evidence(_ context.Context, lines int) (check, log string) {
-	if u.main == nil {
-		return "", ""
-	}
-	u.main.mu.Lock()
-	defer u.main.mu.Unlock()
-	text, _, _ := u.main.out.From(0, mainOutput)
-	all := strings.SplitAfter(strings.TrimRight(fumehood.Output{Bytes: text}.Text(), "\n"), "\n")
-	return u.main.found, strings.Join(all[max(0, len(all)-lines):], "")
+	return u.main.Evidence(lines)
 }
 
 // Addresses returns the address of the sandbox in its network, if it has one.

@@ -28,7 +28,7 @@ func (s *service) planImageVolumes(m *compose.Member) {
 func (sb *sandbox) planVolumes() {
 	users := map[string]int{}
 	for _, s := range sb.services {
-		for _, v := range s.main.volumes() {
+		for _, v := range s.main.Volumes() {
 			users[v.Name]++
 		}
 	}
@@ -36,7 +36,7 @@ func (sb *sandbox) planVolumes() {
 	numbers := map[string]int{}
 	for _, s := range sb.services {
 		root := s.config.Root
-		for _, v := range s.main.volumes() {
+		for _, v := range s.main.Volumes() {
 			if v.Writable && !root.ReadOnly && (v.Name == "" || users[v.Name] == 1) {
 				s.config.Volumes = append(s.config.Volumes, v.Container)
 				continue
@@ -47,7 +47,7 @@ func (sb *sandbox) planVolumes() {
 				numbers[v.Name] = n
 				first.Sizes = append(first.Sizes, 0)
 			}
-			first.Sizes[n] = max(first.Sizes[n], s.main.disk)
+			first.Sizes[n] = max(first.Sizes[n], s.disk)
 			first.Shares = append(first.Shares, n)
 			root.Volumes = append(root.Volumes, setup.Volume{Container: v.Container, Writable: v.Writable})
 		}

@@ -1,6 +1,4 @@
-//go:build amd64 || arm64
-
-package native
+package box
 
 import (
 	"bytes"

@@ -1,29 +1,29 @@
-//go:build amd64 || arm64
-
-package native
+package box
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/fumehood/fumehood"
-	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/guest/ring"
 	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
-// program is what a service of a project runs: its own program, which the guest starts like a command, or nothing, if the
-// service only waits for commands.
-type program struct {
-	service *service
-	member  compose.Member
-	disk    int64 // the size of a volume in bytes
+// Program is what a service of a project runs: its own program, which the guest starts like a command, or nothing, if the
+// service only waits for commands. It is for providers without an Engine. A nil Program is that of a service without a project.
+type Program struct {
+	Member  compose.Member
+	sandbox *Sandbox
+	service *Service
+	log     *slog.Logger
 	out     *ring.Tail
 
 	life     context.Context // ends when the service is closed
@@ -33,7 +33,8 @@ type program struct {
 	running  sync.WaitGroup // its goroutines; Add is called before life ends
 
 	mu      sync.Mutex
-	state   box.State
+	runs    bool // it was started
+	state   State
 	again   bool          // the program is started again, or was
 	restart wire.Restart  // when it is started again
 	found   string        // the result of the last health check
@@ -43,14 +44,17 @@ type program struct {
 const (
 	// mainOutput is how many bytes of a program's output are kept for errors about the start.
 	mainOutput = 64 << 10
+	// checkOutput is how many bytes of a health check's output are kept.
+	checkOutput = 4 << 10
 	// logSize is how many bytes of each output of a program the guest of a kept sandbox keeps. They count against the
 	// sandbox's memory.
 	logSize = 1 << 20
 )
 
-func newProgram(s *service, m compose.Member, disk int64) *program {
-	c := &program{service: s, member: m, disk: disk, out: ring.NewTail(mainOutput), changed: make(chan struct{})}
-	c.life, c.end = context.WithCancel(s.sb.p.lives)
+// NewProgram returns the program of a service, which ends with lives.
+func NewProgram(lives context.Context, sb *Sandbox, s *Service, m compose.Member, log *slog.Logger) *Program {
+	c := &Program{sandbox: sb, service: s, Member: m, log: log, out: ring.NewTail(mainOutput), changed: make(chan struct{})}
+	c.life, c.end = context.WithCancel(lives)
 	c.checking, c.checked = context.WithCancel(c.life)
 	switch m.Restart {
 	case "always", "unless-stopped":
@@ -61,43 +65,40 @@ func newProgram(s *service, m compose.Member, disk int64) *program {
 	return c
 }
 
-// volumes returns the volumes that the service mounts; none without a project.
-func (c *program) volumes() []compose.Volume {
+// Volumes returns the volumes that the service mounts.
+func (c *Program) Volumes() []compose.Volume {
 	if c == nil {
 		return nil
 	}
-	return c.member.Volumes
+	return c.Member.Volumes
 }
 
-// startProgram starts the service's own program, if it has one.
-func (s *service) startProgram(ctx context.Context) error {
-	if s.main == nil {
+// Launch starts the program.
+func (c *Program) Launch(ctx context.Context) error {
+	if c == nil {
 		return nil
 	}
-	return s.main.launch(ctx)
-}
-
-// launch starts the program.
-func (c *program) launch(ctx context.Context) error {
-	if c.member.Program == nil {
+	if c.Member.Program == nil {
 		c.running.Go(func() { c.checkHealth(c.checking) })
 		return nil
 	}
 	p, err := c.begin(ctx)
 	if err != nil {
-		return c.service.sb.inService(ctx, c.service, fmt.Errorf("start %q: %w", c.member.Program[0], err))
+		return c.sandbox.InService(ctx, c.service, fmt.Errorf("start %q: %w", c.Member.Program[0], err))
 	}
-	c.service.runs = true
+	c.mu.Lock()
+	c.runs = true
+	c.mu.Unlock()
 	c.running.Go(func() { c.keepRunning(c.life, p) })
 	return nil
 }
 
 // begin starts the program once. That of a kept sandbox outlives this process.
-func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
+func (c *Program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	s := c.service
-	cmd := fumehood.Cmd{Args: c.member.Program, Dir: s.config.Dir, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
+	cmd := fumehood.Cmd{Args: c.Member.Program, Dir: s.Info.Dir, KillRest: true, StdoutCap: logSize, StderrCap: logSize}
 	tail := c.out
-	if s.sb.Key != nil { // it delivers the output of the programs before again
+	if c.sandbox.Key != nil { // it delivers the output of the programs before again
 		tail = ring.NewTail(mainOutput)
 		c.mu.Lock()
 		c.out = tail
@@ -107,20 +108,23 @@ func (c *program) begin(ctx context.Context) (provider.ProcessBackend, error) {
 	return s.Guests.Launch(ctx, cmd, out)
 }
 
-// leave makes the guest of a kept sandbox go on with what keepRunning does.
-func (c *program) leave(ctx context.Context) error {
-	c.end()
-	if !c.service.runs {
+// Leave makes the guest of a kept sandbox go on with what keepRunning does.
+func (c *Program) Leave(ctx context.Context) error {
+	if c == nil {
 		return nil
 	}
+	c.end()
 	c.mu.Lock()
-	r := c.restart
+	runs, r := c.runs, c.restart
 	c.mu.Unlock()
+	if !runs {
+		return nil
+	}
 	return c.service.Guests.Restart(ctx, r)
 }
 
 // keepRunning waits for the program's end, and starts it again as its restart policy says, until ctx ends.
-func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
+func (c *Program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 	for pause := time.Duration(0); ; {
 		began := time.Now()
 		checking, stop := context.WithCancel(ctx)
@@ -135,7 +139,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		again := false
 		c.update(func() {
 			again = ctx.Err() == nil && err == nil && exit.Outcome != fumehood.Lost && c.restart.Again(exit.Code)
-			c.state = box.State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
+			c.state = State{Died: true, Deaths: c.state.Deaths + 1, Exit: exit.Code}
 			c.again = again
 		})
 		if !again {
@@ -157,7 +161,7 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 		}
 		if p, err = c.begin(context.WithoutCancel(ctx)); err != nil { // canceled, it would be killed although leave was called
 			if ctx.Err() == nil {
-				c.service.sb.p.log.Warn("a service's program cannot be started again", "sandbox", c.service.sb.Spec.Name, "service", c.member.Name, "error", err)
+				c.log.Warn("a service's program cannot be started again", "sandbox", c.sandbox.Spec.Name, "service", c.Member.Name, "error", err)
 			}
 			c.update(func() { c.again, c.state.Deaths = false, c.state.Deaths+1 })
 			return
@@ -167,8 +171,8 @@ func (c *program) keepRunning(ctx context.Context, p provider.ProcessBackend) {
 }
 
 // checkHealth checks the health until ctx ends. Failures in the start period do not count until a check has succeeded.
-func (c *program) checkHealth(ctx context.Context) {
-	h := c.member.Health
+func (c *Program) checkHealth(ctx context.Context) {
+	h := c.Member.Health
 	if h == nil {
 		return
 	}
@@ -192,10 +196,10 @@ func (c *program) checkHealth(ctx context.Context) {
 		health := ""
 		switch {
 		case ok:
-			failures, succeeded, health = 0, true, box.Healthy
+			failures, succeeded, health = 0, true, Healthy
 		case !starting:
 			if failures++; failures >= h.Retries {
-				health = box.Unhealthy
+				health = Unhealthy
 			}
 		}
 		c.update(func() {
@@ -208,14 +212,14 @@ func (c *program) checkHealth(ctx context.Context) {
 }
 
 // checkOnce runs the health check. It returns its output and exit code too.
-func (c *program) checkOnce(ctx context.Context) (ok bool, found string) {
-	out := ring.NewTail(complaint)
-	cmd := fumehood.Cmd{Args: c.member.Health.Test, Dir: c.service.config.Dir, KillRest: true, Grace: fumehood.NoGrace}
+func (c *Program) checkOnce(ctx context.Context) (ok bool, found string) {
+	out := ring.NewTail(checkOutput)
+	cmd := fumehood.Cmd{Args: c.Member.Health.Test, Dir: c.service.Info.Dir, KillRest: true, Grace: fumehood.NoGrace}
 	p, err := c.service.Guests.Check(ctx, cmd, func(_ fumehood.Stream, p []byte) { _, _ = out.Write(p) })
 	if err != nil {
 		return false, err.Error()
 	}
-	within, cancel := context.WithTimeout(ctx, c.member.Health.Timeout)
+	within, cancel := context.WithTimeout(ctx, c.Member.Health.Timeout)
 	defer cancel()
 	stop := context.AfterFunc(within, func() { p.Kill(context.WithoutCancel(ctx)) })
 	exit, err := p.Wait(context.WithoutCancel(ctx))
@@ -225,13 +229,13 @@ func (c *program) checkOnce(ctx context.Context) (ok bool, found string) {
 	case err != nil:
 		return false, err.Error()
 	case late:
-		return false, fmt.Sprintf("it has not ended after %v: %s", c.member.Health.Timeout, kept)
+		return false, fmt.Sprintf("it has not ended after %v: %s", c.Member.Health.Timeout, kept)
 	}
 	return exit.Outcome == fumehood.Exited && exit.Code == 0, fmt.Sprintf("exit code %d: %s", exit.Code, bytes.TrimSpace(kept))
 }
 
 // update changes the state.
-func (c *program) update(change func()) {
+func (c *Program) update(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change()
@@ -239,19 +243,84 @@ func (c *program) update(change func()) {
 	c.changed = make(chan struct{})
 }
 
-// now returns what has become of the program, and a channel that is closed when that changes.
-func (c *program) now() (box.State, <-chan struct{}) {
+// Now returns what has become of the program, and a channel that is closed when that changes; nil for a nil Program.
+func (c *Program) Now() (State, <-chan struct{}) {
+	if c == nil {
+		return State{}, nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state, c.changed
 }
 
-// inService adds a service to the error of its start, if the sandbox has several. A missing user or program is an
+// Runs reports whether the program was started.
+func (c *Program) Runs() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.runs
+}
+
+// Settle ends the health checks, when the sandbox has started.
+func (c *Program) Settle() {
+	if c != nil {
+		c.checked()
+	}
+}
+
+// End ends what Launch has begun in this process. Wait returns when it has ended, after the guests are closed.
+func (c *Program) End() {
+	if c != nil {
+		c.end()
+	}
+}
+
+// Wait waits for what End ends.
+func (c *Program) Wait() {
+	if c != nil {
+		c.running.Wait()
+	}
+}
+
+// Check describes the health check; nil if there is none.
+func (c *Program) Check() *Check {
+	if c == nil || c.Member.Health == nil {
+		return nil
+	}
+	h := c.Member.Health
+	return &Check{StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
+}
+
+// Restarts reports whether the program is started again.
+func (c *Program) Restarts() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.again
+}
+
+// Evidence returns the result of the last health check, and the last lines of the program's output.
+func (c *Program) Evidence(lines int) (check, log string) {
+	if c == nil {
+		return "", ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text, _, _ := c.out.From(0, mainOutput)
+	all := strings.SplitAfter(strings.TrimRight(fumehood.Output{Bytes: text}.Text(), "\n"), "\n")
+	return c.found, strings.Join(all[max(0, len(all)-lines):], "")
+}
+
+// InService adds a service to the error of its start, if the sandbox has several. A missing user or program is an
 // ErrConfig: an ErrNotStarted is the error of a command.
-func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
-	err = s.Guests.Explain(ctx, err)
+func (s *Sandbox) InService(ctx context.Context, svc *Service, err error) error {
+	err = svc.Guests.Explain(ctx, err)
 	notStarted := errors.Is(err, fumehood.ErrNotStarted)
-	if err == nil || len(sb.services) == 1 && !notStarted {
+	if err == nil || len(s.Services) == 1 && !notStarted {
 		return err
 	}
 	e := fumehood.Error{Class: fumehood.ClassOf(err), Err: err}
@@ -261,8 +330,8 @@ func (sb *sandbox) inService(ctx context.Context, s *service, err error) error {
 	if notStarted {
 		e.Class = fumehood.ErrConfig
 	}
-	if len(sb.services) > 1 {
-		e.Service = s.Info.Name
+	if len(s.Services) > 1 {
+		e.Service = svc.Info.Name
 	}
 	return &e
 }

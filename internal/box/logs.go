@@ -1,33 +1,22 @@
-//go:build amd64 || arm64
-
-package native
+package box
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/guest/ring"
-	"github.com/fumehood/fumehood/internal/wire"
 	"github.com/fumehood/fumehood/provider"
 )
 
-// logs sends the output of the own program of a service of a kept sandbox to out. Its guest keeps the last MiB of each of
+// Output sends the output of the service's own program in a kept sandbox to out. Its guest keeps the last MiB of each of
 // the two outputs, in which Tail counts lines. A warning says how much is not kept any more.
-func (p driver) logs(ctx context.Context, folder string, i int, opts provider.LogOptions, out provider.Sink) error {
-	sb, err := p.connect(folder)
-	if err != nil {
-		return err
-	}
-	defer sb.Leave()
-	s := sb.services[i]
+func (s *Service) Output(ctx context.Context, opts provider.LogOptions, out provider.Sink) error {
 	defer context.AfterFunc(ctx, s.Guests.Close)()
 	l := &logReader{program: s.Guests.Program, out: out, at: map[fumehood.Stream]int64{}, end: map[fumehood.Stream]int64{}}
 	l.gap = func(stream fumehood.Stream, bytes int64) {
-		p.log.Warn("a part of a log is not kept any more", "sandbox", sb.Spec.Name, "service", s.Info.Name, "stream", stream, "bytes", bytes)
+		s.Guests.cfg.Log.Warn("a part of a log is not kept any more", "service", s.Info.Name, "stream", stream, "bytes", bytes)
 	}
 	if err := l.read(ctx, opts); err != nil {
 		return s.Guests.Explain(ctx, err)
@@ -37,7 +26,7 @@ func (p driver) logs(ctx context.Context, folder string, i int, opts provider.Lo
 
 // logReader reads the output of a service's own program.
 type logReader struct {
-	program func(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) // see box.Guests
+	program func(ctx context.Context, follow bool, out provider.Sink) (provider.DetachedBackend, error) // see Guests
 	out     provider.Sink
 	gap     func(s fumehood.Stream, bytes int64)
 	// at is the next byte of each stream. What comes before end was delivered by an earlier reading.
@@ -116,14 +105,4 @@ func lastLines(p []byte, n int) []byte {
 		}
 	}
 	return p[end+1:]
-}
-
-// endRestarts makes the service's own program end for good when it is killed.
-func (s *service) endRestarts(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if err := s.Guests.Restart(ctx, wire.Restart{}); err != nil {
-		return fmt.Errorf("end the restarts of service %s: %w", s.Info.Name, err)
-	}
-	return nil
 }
