@@ -104,12 +104,12 @@ func (p *Project) Members(spec fumehood.Spec, images map[string]Image) ([]Member
 
 // program checks what runs a service's own program.
 func (c *checking) program(svc *types.ServiceConfig) {
-	const why = "the native provider starts programs without a terminal, and with an empty standard input"
+	why := c.runner.lacks("starts programs without a terminal, and with an empty standard input")
 	switch {
 	case svc.Tty:
-		c.refuse(of(svc, "tty"), why)
+		c.refuse(of(svc, "tty"), "%s", why)
 	case svc.StdinOpen:
-		c.refuse(of(svc, "stdin_open"), why)
+		c.refuse(of(svc, "stdin_open"), "%s", why)
 	}
 }
 

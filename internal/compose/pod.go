@@ -30,26 +30,43 @@ var podKeys = map[string]bool{
 	"stop_grace_period": true, "stop_signal": true, "tmpfs": true, "tty": true, "user": true, "volumes": true, "working_dir": true,
 }
 
-// defaultRuntimes are the runtimes of services that isolate as the native provider does without one.
+// Runner is a provider that runs the services of a project in one network namespace, without an Engine.
+type Runner struct {
+	Name string // the provider's, for errors
+	// Pod is set if the services are containers of a Pod on some node: it has one host name, none of this machine's
+	// files, and no limit of processes.
+	Pod bool
+	// AllowUnenforced accepts limits that the provider cannot enforce.
+	AllowUnenforced bool
+	// Prebuilt accepts services with build, whose images exist.
+	Prebuilt bool
+}
+
+// lacks returns the reason of a refusal: the provider does not support something.
+func (r Runner) lacks(format string, a ...any) string {
+	return "the " + r.Name + " provider " + fmt.Sprintf(format, a...)
+}
+
+// defaultRuntimes are the runtimes of services that isolate as the provider does without one.
 var defaultRuntimes = []string{"", "runc", "io.containerd.runc.v2"}
 
-const notInPod = "the native provider does not support it"
-
-// CheckPod returns an ErrUnsupported that names file, line and key of everything that services in one network namespace,
-// without an Engine and its networks, cannot honor. keep reports whether the project is to be kept.
-func (p *Project) CheckPod(keep bool) error {
+// CheckPod returns an ErrUnsupported that names file, line and key of everything that a provider cannot honor. keep reports
+// whether the project is to be kept.
+func (p *Project) CheckPod(by Runner, keep bool) error {
+	p.runner = by
 	c := &checking{Project: p}
+	notInPod := by.lacks("does not support it")
 	var active []types.ServiceConfig
 	for _, name := range p.order {
 		svc := p.as.Services[name]
 		switch {
 		case svc.GetScale() == 0: // it is not started
 		case svc.GetScale() > 1:
-			c.refuse(of(&svc, "scale"), "the native provider runs one container of each service")
+			c.refuse(of(&svc, "scale"), by.lacks("runs one container of each service"))
 		default:
 			c.podService(&svc)
 			if keep && len(svc.Ports) > 0 {
-				c.refuse(of(&svc, "ports"), "the native provider does not publish ports of kept sandboxes")
+				c.refuse(of(&svc, "ports"), by.lacks("does not publish ports of kept sandboxes"))
 			}
 			active = append(active, svc)
 		}
@@ -57,12 +74,12 @@ func (p *Project) CheckPod(keep bool) error {
 	for _, key := range slices.Sorted(maps.Keys(p.as.Networks)) {
 		n := p.as.Networks[key]
 		if bool(n.External) || len(n.Ipam.Config) > 0 || n.EnableIPv6 != nil && *n.EnableIPv6 {
-			c.refuse([]string{"networks", key}, notInPod)
+			c.refuse([]string{"networks", key}, "%s", notInPod)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.as.Volumes)) {
 		if v := p.as.Volumes[key]; bool(v.External) || v.Driver != "" && v.Driver != "local" || len(v.DriverOpts) > 0 {
-			c.refuse([]string{"volumes", key}, notInPod)
+			c.refuse([]string{"volumes", key}, "%s", notInPod)
 		}
 	}
 	if len(c.errs) == 0 {
@@ -85,6 +102,7 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // podService refuses settings of a service.
 func (c *checking) podService(svc *types.ServiceConfig) {
+	notInPod := c.runner.lacks("does not support it")
 	services, _ := c.model["services"].(map[string]any)
 	c.podKeys(svc, "", nil, services[svc.Name])
 	for i := range svc.Volumes {
@@ -93,27 +111,27 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 	for _, key := range slices.Sorted(maps.Keys(svc.Networks)) {
 		n := svc.Networks[key]
 		if n != nil && (n.Ipv4Address != "" || n.Ipv6Address != "" || n.MacAddress != "" || n.InterfaceName != "") {
-			c.refuse(of(svc, "networks", key), notInPod)
+			c.refuse(of(svc, "networks", key), "%s", notInPod)
 		}
 	}
 	if svc.NetworkMode != "" && svc.NetworkMode != fumehood.NetworkNone && !strings.HasPrefix(svc.NetworkMode, types.ServicePrefix) {
-		c.refuse(of(svc, "network_mode"), "%s: the native provider supports none, and service:NAME", svc.NetworkMode)
+		c.refuse(of(svc, "network_mode"), "%s: %s", svc.NetworkMode, c.runner.lacks("supports none, and service:NAME"))
 	}
 	source := c.Project.source(*svc)
 	if source.Pull == image.PullAlways {
-		c.refuse(of(svc, "pull_policy"), notInPod)
+		c.refuse(of(svc, "pull_policy"), "%s", notInPod)
 	}
 	if kind, _, _ := hostpath.OfImage(source.Image); source.Build == nil && kind != "" { // files under test could name any file of the user
 		c.refuse(of(svc, "image"), "it names a file of the host: load that with `fumehood image load`, and use the image's name")
 	}
 	if !slices.Contains(defaultRuntimes, svc.Runtime) {
-		c.refuse(of(svc, "runtime"), notInPod)
+		c.refuse(of(svc, "runtime"), "%s", notInPod)
 	}
 	c.podNames(svc)
 	c.podRights(svc)
 	for _, f := range c.filesOf(svc) {
 		if f.File == "" {
-			c.refuse(of(svc, f.kind), "%s: the native provider mounts only those with a file", f.Source)
+			c.refuse(of(svc, f.kind), "%s: %s", f.Source, c.runner.lacks("mounts only those with a file"))
 		}
 	}
 	for _, t := range svc.Tmpfs {
@@ -121,6 +139,52 @@ func (c *checking) podService(svc *types.ServiceConfig) {
 			c.refuse(of(svc, "tmpfs"), "%w", err)
 		}
 	}
+	if c.runner.Pod {
+		c.nodeService(svc, source)
+	}
+}
+
+// nodeService refuses what containers of a Pod on some node cannot have.
+func (c *checking) nodeService(svc *types.ServiceConfig, source image.Source) {
+	const away = "the nodes do not have this machine's files"
+	for i, v := range svc.Volumes {
+		if v.Type == types.VolumeTypeBind {
+			c.refuse(of(svc, "volumes", fmt.Sprint(i)), "%s: %s", v.Source, away)
+		}
+		if v.Tmpfs != nil && v.Tmpfs.Mode > 0 {
+			c.refuse(of(svc, "volumes", fmt.Sprint(i)), "%s", c.runner.lacks("sets only the size of a tmpfs"))
+		}
+	}
+	for _, f := range c.filesOf(svc) {
+		c.refuse(of(svc, f.kind), "%s: %s", f.Source, away)
+	}
+	for _, text := range svc.Tmpfs {
+		if t, _ := fumehood.ParseTmpfs(text); !OnlySize(t) {
+			c.refuse(of(svc, "tmpfs"), "%s", c.runner.lacks("sets only the size of a tmpfs, and whether it is read-only"))
+		}
+	}
+	switch {
+	case source.Build != nil && !c.runner.Prebuilt:
+		c.refuse(of(svc, "build"), "%s: build and push it, and name it with image", c.runner.lacks("builds no images"))
+	case strings.HasPrefix(source.Image, image.BuiltinPrefix):
+		c.refuse(of(svc, "image"), "%s", c.runner.lacks("builds no images"))
+	}
+	if svc.Hostname != "" && svc.Name != c.main {
+		c.refuse(of(svc, "hostname"), "the services of a Pod have one host name, that of %s", c.main)
+	}
+	if svc.PidsLimit > 0 && !c.runner.AllowUnenforced {
+		c.refuse(of(svc, "pids_limit"), "%s: the nodes' podPidsLimit applies", c.runner.lacks("cannot limit processes"))
+	}
+}
+
+// OnlySize reports whether a tmpfs has no option of its file system but the size, in bytes.
+func OnlySize(t fumehood.Tmpfs) bool {
+	for _, option := range t.Options {
+		if size, ok := strings.CutPrefix(option, "size="); !ok || strings.HasSuffix(size, "%") {
+			return false
+		}
+	}
+	return true
 }
 
 // podNames refuses names that cannot be in /etc/hosts.
@@ -133,7 +197,7 @@ func (c *checking) podNames(svc *types.ServiceConfig) {
 	for name, addresses := range svc.ExtraHosts {
 		for _, a := range addresses {
 			if _, err := netip.ParseAddr(strings.Trim(a, "[]")); err != nil || !hostName.MatchString(name) {
-				c.refuse(of(svc, "extra_hosts"), "%s: %s: the native provider supports addresses only", name, a)
+				c.refuse(of(svc, "extra_hosts"), "%s: %s: %s", name, a, c.runner.lacks("supports addresses only"))
 			}
 		}
 	}
@@ -143,12 +207,12 @@ func (c *checking) podNames(svc *types.ServiceConfig) {
 func (c *checking) podRights(svc *types.ServiceConfig) {
 	for _, name := range svc.CapAdd {
 		if !slices.Contains(serviceCapabilities, capability(name)) {
-			c.refuse(of(svc, "cap_add"), "%s: the native provider gives only %s", name, strings.Join(serviceCapabilities, ", "))
+			c.refuse(of(svc, "cap_add"), "%s: %s", name, c.runner.lacks("gives only %s", strings.Join(serviceCapabilities, ", ")))
 		}
 	}
 	for _, opt := range svc.SecurityOpt {
 		if name, value, _ := strings.Cut(strings.Replace(opt, ":", "=", 1), "="); !isBuiltinSeccomp(opt) && (name != "no-new-privileges" || value != "" && value != "true") {
-			c.refuse(of(svc, "security_opt"), "%s: %s", opt, notInPod)
+			c.refuse(of(svc, "security_opt"), "%s: %s", opt, c.runner.lacks("does not support it"))
 		}
 	}
 }
@@ -159,9 +223,9 @@ func (c *checking) podVolume(svc *types.ServiceConfig, i int) {
 	switch {
 	case v.Type == types.VolumeTypeTmpfs:
 	case v.Type != types.VolumeTypeBind && v.Type != types.VolumeTypeVolume:
-		c.refuse(at, "%s: the native provider mounts volumes, paths of the host, and tmpfs", v.Type)
+		c.refuse(at, "%s: %s", v.Type, c.runner.lacks("mounts volumes, paths of the host, and tmpfs"))
 	case v.Bind != nil && (v.Bind.Propagation != "" || v.Bind.Recursive != "" || v.Bind.SELinux != ""), v.Volume != nil && v.Volume.Subpath != "":
-		c.refuse(at, notInPod)
+		c.refuse(at, "%s", c.runner.lacks("does not support it"))
 	}
 }
 
@@ -179,7 +243,7 @@ func (c *checking) podKeys(svc *types.ServiceConfig, prefix string, at []string,
 		case slices.ContainsFunc(slices.Collect(maps.Keys(podKeys)), parent):
 			c.podKeys(svc, here+".", place, keys[key])
 		default:
-			c.refuse(of(svc, place...), notInPod)
+			c.refuse(of(svc, place...), "%s", c.runner.lacks("does not support it"))
 		}
 	}
 }

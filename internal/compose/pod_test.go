@@ -72,7 +72,7 @@ func TestProject_CheckPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := loadPod(t, c.text).CheckPod(false)
+			err := loadPod(t, c.text).CheckPod(Runner{Name: "native"}, false)
 			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want an ErrUnsupported with %q", err, c.want)
 			}
@@ -84,7 +84,7 @@ func TestProject_CheckPod(t *testing.T) {
 func TestProject_CheckPod_kept(t *testing.T) {
 	t.Parallel()
 	p := loadPod(t, "services:\n  main:\n    image: i\n    ports: ['80']\n")
-	if err := p.CheckPod(true); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "compose.yaml:4: services.main.ports: ") {
+	if err := p.CheckPod(Runner{Name: "native"}, true); !errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), "compose.yaml:4: services.main.ports: ") {
 		t.Errorf("got %v", err)
 	}
 }

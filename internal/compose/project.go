@@ -44,6 +44,7 @@ type Project struct {
 	serve    map[string]bool            // by service: whether its main process is a guest that serves the host
 	forward  map[string][]fumehood.Port // by service: ports that the host forwards connections to
 	runtimes Runtimes                   // known runtimes of the daemon
+	runner   Runner                     // of CheckPod
 
 	// The rest is empty without files.
 	model    map[string]any // the project as merged by compose-go

@@ -3,7 +3,10 @@ package guest
 import (
 	"errors"
 	"io"
+	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,15 +16,24 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// become makes this process the user of the argument --as=USER, and sets HOME, unless there is --home. Without --as it does
-// nothing. It returns an exit code.
+// become makes this process the user of the argument --as=USER, and sets HOME, unless there is --home. Before that it removes
+// the variables of --unset=NAME, and creates the folders of --folder=PATH. It returns an exit code.
 func become(args []string, stderr io.Writer) int {
 	user, asked, home := "", false, true
 	for _, arg := range args {
-		if name, ok := strings.CutPrefix(arg, "--as="); ok {
-			user, asked = name, true
+		switch name, value, _ := strings.Cut(arg, "="); name {
+		case "--as":
+			user, asked = value, true
+		case "--home":
+			home = false
+		case "--unset":
+			_ = os.Unsetenv(value) // never an error
+		case "--folder":
+			if err := os.MkdirAll(value, 0o755); err != nil { //nolint:gosec // as an Engine creates volumes
+				_, _ = io.WriteString(stderr, "fumehood-guest: "+err.Error()+"\n")
+				return 1
+			}
 		}
-		home = home && arg != "--home"
 	}
 	if !asked {
 		return 0
@@ -53,22 +65,74 @@ func awaitHost(stdin *os.File) {
 	}
 }
 
-// install copies this program to the folder of the first argument, where other containers of the same Pod execute it. With
-// --no-network it also shuts down the Pod's network interfaces, except for the loopback one. Only a container with
-// CAP_NET_ADMIN could start them again. It returns an exit code.
+// install prepares a Pod; see prepare. It returns an exit code.
 func install(args []string, stderr io.Writer) int {
 	err := errors.New("no folder is given")
 	if len(args) > 0 {
-		err = copySelf(args[0])
-	}
-	if err == nil && len(args) > 1 && args[1] == "--no-network" {
-		err = shutDownNetwork()
+		err = prepare(args[0], args[1:])
 	}
 	if err != nil {
 		_, _ = io.WriteString(stderr, "fumehood-guest: "+err.Error()+"\n")
 		return 1
 	}
 	return 0
+}
+
+// prepare copies this program to a folder, where other containers of the same Pod execute it. With --no-network it also shuts
+// down the Pod's network interfaces, except for the loopback one. With --refuse=DESTINATION, for each one, the Pod can send
+// only to other destinations, and to its name servers. Only a container with CAP_NET_ADMIN could undo that. With --hosts=TEXT,
+// for each one, it writes a file hosts0, hosts1 and so on to the folder.
+func prepare(dir string, args []string) error {
+	if err := copySelf(dir); err != nil {
+		return err
+	}
+	var refused []netip.Prefix
+	files := 0
+	for _, arg := range args {
+		switch name, value, _ := strings.Cut(arg, "="); name {
+		case "--no-network":
+			if err := shutDownNetwork(); err != nil {
+				return err
+			}
+		case "--refuse":
+			dst, err := netip.ParsePrefix(value)
+			if err != nil {
+				return err
+			}
+			refused = append(refused, dst)
+		case "--hosts":
+			if err := os.WriteFile(dir+"/hosts"+strconv.Itoa(files), []byte(value), 0o644); err != nil { //nolint:gosec // for all users
+				return err
+			}
+			files++
+		default:
+			return errors.New("unknown argument " + arg)
+		}
+	}
+	if refused == nil {
+		return nil
+	}
+	servers, err := nameServers()
+	if err != nil {
+		return err
+	}
+	return setup.Confine(refused, servers)
+}
+
+// nameServers returns the IPv4 addresses of the Pod's name servers.
+func nameServers() (all []netip.Addr, err error) {
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) == 2 && words[0] == "nameserver" {
+			if addr, err := netip.ParseAddr(words[1]); err == nil && addr.Is4() && !addr.IsLoopback() {
+				all = append(all, addr)
+			}
+		}
+	}
+	return slices.Compact(all), nil
 }
 
 // copySelf copies this process's program to a folder. Users other than root can execute the copy, but not read it: what they

@@ -37,7 +37,7 @@ func (p *Provider) project(ctx context.Context, spec fumehood.Spec, rec *provide
 	if err != nil {
 		return nil, err
 	}
-	if err := loaded.CheckPod(spec.Keep); err != nil {
+	if err := loaded.CheckPod(runner, spec.Keep); err != nil {
 		return nil, err
 	}
 	return &project{loaded, p, spec, loaded.Sources()}, nil

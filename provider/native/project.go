@@ -19,7 +19,7 @@ func CheckCompose(ctx context.Context, opts Options, spec fumehood.Spec) error {
 	if err != nil {
 		return err
 	}
-	return p.CheckPod(spec.Keep)
+	return p.CheckPod(runner, spec.Keep)
 }
 
 // hasDockerfile reports whether the sandbox of a spec is one of an image that a Dockerfile builds.
@@ -35,3 +35,6 @@ func notByRuntime(runtime, kind string) error {
 		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("the native provider cannot use the runtime %s %s", runtime, kind), Hint: "use the docker provider",
 	}
 }
+
+// runner is this provider for the checks of a project.
+var runner = compose.Runner{Name: "native"}

@@ -94,6 +94,67 @@ func prohibition(dst netip.Prefix) []byte {
 	return m
 }
 
+// Confine makes the kernel refuse, in this network namespace, what is sent to the refused destinations, whatever routes there
+// are, and by IPv6 everything. Addresses in open are an exception. Only CAP_NET_ADMIN can undo it.
+func Confine(refused []netip.Prefix, open []netip.Addr) error {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(s)
+	for _, addr := range open {
+		if err := request(s, rule(netip.PrefixFrom(addr, addr.BitLen()), true)); err != nil {
+			return fmt.Errorf("allow %v: %w", addr, err)
+		}
+	}
+	for _, dst := range refused {
+		if err := request(s, rule(dst, false)); err != nil {
+			return fmt.Errorf("refuse %v: %w", dst, err)
+		}
+	}
+	if _, err := os.Stat("/proc/net/if_inet6"); errors.Is(err, os.ErrNotExist) { // the kernel has no IPv6
+		return nil
+	}
+	if err := request(s, rule(netip.PrefixFrom(netip.IPv6Unspecified(), 0), false)); err != nil {
+		return fmt.Errorf("refuse IPv6: %w", err)
+	}
+	return nil
+}
+
+// rule returns a message of rtnetlink(7) that makes a rule for a destination: to look into the main table, or to refuse. The
+// rules come before those that exist, but for that of the local table. The constants are those of linux/fib_rules.h.
+func rule(dst netip.Prefix, allowed bool) []byte {
+	const (
+		header                  = syscall.NLMSG_HDRLEN
+		attributes              = header + 12
+		fraDst, fraPriority     = 1, 6
+		actToTable, actProhibit = 1, 8
+		first, second           = 1, 2 // priorities
+	)
+	native, addr := binary.NativeEndian, dst.Masked().Addr().AsSlice()
+	m := make([]byte, attributes, attributes+64)
+	native.PutUint16(m[4:], unix.RTM_NEWRULE)
+	native.PutUint16(m[6:], syscall.NLM_F_REQUEST|syscall.NLM_F_ACK|syscall.NLM_F_CREATE|syscall.NLM_F_EXCL)
+	m[header], m[header+1], m[header+7] = syscall.AF_INET, byte(dst.Bits()), actProhibit //nolint:gosec // at most 128
+	if dst.Addr().Is6() {
+		m[header] = syscall.AF_INET6
+	}
+	priority := uint32(second)
+	if allowed {
+		m[header+4], m[header+7], priority = syscall.RT_TABLE_MAIN, actToTable, first
+	}
+	attribute := func(kind uint16, value []byte) {
+		m = native.AppendUint16(m, uint16(syscall.SizeofRtAttr+len(value))) //nolint:gosec // at most 20
+		m = append(native.AppendUint16(m, kind), value...)
+	}
+	attribute(fraPriority, native.AppendUint32(nil, priority))
+	if dst.Bits() > 0 {
+		attribute(fraDst, addr)
+	}
+	native.PutUint32(m, uint32(len(m))) //nolint:gosec // below 100
+	return m
+}
+
 // request sends a message to the kernel, and waits for its answer.
 func request(s int, message []byte) error {
 	if err := unix.Sendto(s, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
