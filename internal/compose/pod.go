@@ -62,11 +62,11 @@ func (p *Project) CheckPod(by Runner, keep bool) error {
 		switch {
 		case svc.GetScale() == 0: // it is not started
 		case svc.GetScale() > 1:
-			c.refuse(of(&svc, "scale"), by.lacks("runs one container of each service"))
+			c.refuse(of(&svc, "scale"), "%s", by.lacks("runs one container of each service"))
 		default:
 			c.podService(&svc)
 			if keep && len(svc.Ports) > 0 {
-				c.refuse(of(&svc, "ports"), by.lacks("does not publish ports of kept sandboxes"))
+				c.refuse(of(&svc, "ports"), "%s", by.lacks("does not publish ports of kept sandboxes"))
 			}
 			active = append(active, svc)
 		}

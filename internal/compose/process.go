@@ -33,6 +33,9 @@ func mainProgram(svc *types.ServiceConfig, img Image) []string {
 	return slices.Concat(entrypoint, command)
 }
 
+// HasEntrypoint reports whether the files set a service's entrypoint, so that the image's is not used.
+func (p *Project) HasEntrypoint(service string) bool { return p.as.Services[service].Entrypoint != nil }
+
 // CheckPrograms returns an error that names file and line of the services without a program.
 func (p *Project) CheckPrograms(images map[string]Image) error {
 	c := &checking{Project: p}

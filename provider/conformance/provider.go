@@ -23,6 +23,8 @@ type ProviderHarness struct {
 	Spec fumehood.Spec
 	// Failing is the spec of sandboxes whose start fails.
 	Failing fumehood.Spec
+	// OneHostName reports whether all services of a sandbox have the host name of the default one.
+	OneHostName bool
 	// Exceptions lists the promises that this provider does not keep, by name.
 	Exceptions map[string]ProviderException
 }

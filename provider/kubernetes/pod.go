@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/internal/box"
-	"github.com/fumehood/fumehood/internal/compose"
 	"github.com/fumehood/fumehood/internal/owner"
 )
 
@@ -39,8 +37,8 @@ const (
 	annotationMarks = "fumehood.dev/marks"
 	// annotationCall identifies the call that creates a Pod.
 	annotationCall = "fumehood.dev/call"
-	// annotationDir is the working directory of a kept sandbox whose spec names none.
-	annotationDir = "fumehood.dev/dir"
+	// annotationServices describes the services of a kept sandbox, as JSON of []keptService.
+	annotationServices = "fumehood.dev/services"
 )
 
 // podName returns the name of a sandbox's Pod. Names of Pods have no underscores, names of sandboxes no dots.
@@ -60,58 +58,13 @@ func marksOf(pod *corev1.Pod) (m box.Marks) {
 	return m
 }
 
-// unsupportedError returns an ErrUnsupported for a feature that a Pod cannot have.
-func unsupportedError(feature, hint string) error {
-	return &fumehood.Error{
-		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the kubernetes provider cannot " + feature), Hint: hint,
-	}
-}
-
-// checkSpec returns an error for what the provider cannot do.
-func (p *Provider) checkSpec(spec fumehood.Spec) (unenforced []string, err error) {
-	const elsewhere = "use the docker or the native provider"
-	switch {
-	case p.opts.GuestImage == "":
-		return nil, &fumehood.Error{
-			Op: "start sandbox", Class: fumehood.ErrConfig, Err: errors.New("no image of the guest is given"),
-			Hint: "push one to a registry with `fumehood image guest --push REF`, and name it (--guest-image, guest_image, GuestImage)",
-		}
-	case spec.Compose != nil:
-		return nil, unsupportedError("start a Compose project, or build an image", elsewhere)
-	case !spec.Network.IsNone():
-		return nil, unsupportedError("give a sandbox a network", "leave Network empty; Dial and Forward reach ports without one")
-	case len(spec.Mounts) > 0:
-		return nil, unsupportedError("mount paths of this machine, which the nodes do not have", "write the files after the start")
-	case len(spec.Ports) > 0:
-		return nil, unsupportedError("publish ports at the start", "use Forward")
-	case len(spec.Tmpfs) > 0:
-		return nil, unsupportedError("mount a tmpfs", "leave Tmpfs empty")
-	case spec.Seccomp != "":
-		return nil, unsupportedError("use the seccomp profile "+spec.Seccomp, elsewhere)
-	case spec.Runtime != "" && strings.ContainsAny(spec.Runtime, "/_ "):
-		return nil, unsupportedError(fmt.Sprintf("use the runtime %q: it is no name of a RuntimeClass", spec.Runtime), "name one of the cluster")
-	}
-	if pids := spec.Limits.PIDs; pids > 0 && !p.opts.AllowUnenforcedLimits {
-		return nil, unsupportedError(fmt.Sprintf("limit a sandbox to %d processes: the kubelet's podPidsLimit applies", pids), "leave the limit at its default, or allow limits that are not enforced")
-	}
-	if spec.Limits.PIDs != fumehood.NoLimit {
-		unenforced = append(unenforced, "pids")
-	}
-	return unenforced, nil
-}
-
-// pod returns the Pod of a sandbox.
-func (p *Provider) pod(spec fumehood.Spec, marks box.Marks) (*corev1.Pod, error) {
-	members, _, err := compose.FromSpec(spec).Members(spec, map[string]compose.Image{serviceName: {}})
-	if err != nil {
-		return nil, err
-	}
-	m := members[0]
+// pod returns the Pod of a sandbox with these services.
+func (p *Provider) pod(spec fumehood.Spec, members []member, marks box.Marks) (*corev1.Pod, error) {
 	text, err := json.Marshal(marks)
 	if err != nil {
 		return nil, err
 	}
-	no, yes, deadline, grace := false, true, int64(p.opts.Lease.Seconds()), int64(0)
+	no, deadline, grace := false, int64(p.opts.Lease.Seconds()), int64(0)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        podName(spec.Name),
@@ -120,12 +73,14 @@ func (p *Provider) pod(spec fumehood.Spec, marks box.Marks) (*corev1.Pod, error)
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
-			TerminationGracePeriodSeconds: &grace, ActiveDeadlineSeconds: &deadline, Hostname: hostname(spec.Name),
-			// There is no network. This keeps the cluster's names out of /etc/resolv.conf.
-			DNSPolicy: corev1.DNSNone, DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"127.0.0.1"}},
+			TerminationGracePeriodSeconds: &grace, ActiveDeadlineSeconds: &deadline, Hostname: hostname(members[0].Hostname),
 			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 			Volumes:         []corev1.Volume{{Name: guestMount, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
+	}
+	network := !members[0].Spec.Network.IsNone() // all services have the same
+	if !network {                                // this keeps the cluster's names out of /etc/resolv.conf
+		pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{"127.0.0.1"}}
 	}
 	if spec.Keep {
 		pod.Labels[labelKept], pod.Spec.ActiveDeadlineSeconds = "true", nil
@@ -139,21 +94,18 @@ func (p *Provider) pod(spec fumehood.Spec, marks box.Marks) (*corev1.Pod, error)
 	for _, name := range p.opts.PullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
-	root := int64(0)
-	pod.Spec.InitContainers = []corev1.Container{{
-		Name: initName, Image: p.opts.GuestImage, ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:      []string{"/guest", "install", guestDir, "--no-network"},
-		VolumeMounts: []corev1.VolumeMount{{Name: guestMount, MountPath: guestDir}},
-		SecurityContext: &corev1.SecurityContext{
-			RunAsUser: &root, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
-		},
-		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		Resources:                p.resources(fumehood.Limits{Memory: initMemory}),
-	}}
-	pod.Spec.Containers = []corev1.Container{p.container(m)}
-	if spec.ShmSize > 0 {
-		addShm(pod, spec.ShmSize)
+	v := newVolumes(pod, members)
+	pod.Spec.InitContainers = []corev1.Container{p.initContainer(network)}
+	for i, m := range members {
+		c := p.container(m)
+		v.mount(m, &c)
+		if spec.Compose != nil {
+			hosts := fmt.Sprintf("hosts%d", i) // of initContainer
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: guestMount, MountPath: "/etc/hosts", SubPath: hosts, ReadOnly: true})
+			install := &pod.Spec.InitContainers[0]
+			install.Command = append(install.Command, "--hosts="+escape(hostsFile(m, pod.Spec.Hostname)))
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
 	}
 	return pod, nil
 }
@@ -161,19 +113,53 @@ func (p *Provider) pod(spec fumehood.Spec, marks box.Marks) (*corev1.Pod, error)
 // initMemory is the memory limit of the init container.
 const initMemory = 64 << 20
 
-// container returns the container of the sandbox's service.
-func (p *Provider) container(m compose.Member) corev1.Container {
+// refused are the destinations that a sandbox with a network cannot send to: private networks, which are those of clusters
+// and their nodes, and what is no host of the internet.
+var refused = []string{
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/3",
+}
+
+// initContainer returns the container that prepares a Pod: the guest's program, and the network.
+func (p *Provider) initContainer(network bool) corev1.Container {
+	no, yes, root := false, true, int64(0)
+	c := corev1.Container{
+		Name: initName, Image: p.opts.GuestImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command:      []string{"/guest", "install", guestDir},
+		VolumeMounts: []corev1.VolumeMount{{Name: guestMount, MountPath: guestDir}},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsUser: &root, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_ADMIN"}},
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Resources:                p.resources(fumehood.Limits{Memory: initMemory}),
+	}
+	if !network {
+		c.Command = append(c.Command, "--no-network")
+		return c
+	}
+	const host = "NODE"
+	c.Env = []corev1.EnvVar{{Name: host, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}}}
+	for _, dst := range append(slices.Clip(refused), "$("+host+")/32") { // the kubelet expands it
+		c.Command = append(c.Command, "--refuse="+dst)
+	}
+	return c
+}
+
+// container returns the container of a service.
+func (p *Provider) container(m member) corev1.Container {
 	no := false
 	c := corev1.Container{
-		Name: serviceName, Image: m.Spec.Image, ImagePullPolicy: corev1.PullIfNotPresent, WorkingDir: m.Spec.Dir,
-		Command: append([]string{guestPath, "serve", "--await"}, identity(m.Spec, m.Spec.User)...),
-		Stdin:   true, StdinOnce: true, // the guest notices when the host that has attached leaves
+		Name: m.container, Image: m.image, ImagePullPolicy: corev1.PullPolicy(cmp.Or(pullPolicies[m.pull], "IfNotPresent")), WorkingDir: m.Spec.Dir,
+		Stdin: true, StdinOnce: true, // the guest notices when the host that has attached leaves
 		VolumeMounts: []corev1.VolumeMount{{Name: guestMount, MountPath: guestDir, ReadOnly: true}},
 		Resources:    p.resources(m.Spec.Limits.WithDefaults()),
 		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: &no, Privileged: &no,
+			AllowPrivilegeEscalation: &no, Privileged: &no, ReadOnlyRootFilesystem: &m.ReadOnly,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
+	}
+	for _, arg := range slices.Concat([]string{guestPath, "serve", "--await"}, environment(m), identity(m.Spec.User)) {
+		c.Command = append(c.Command, escape(arg))
 	}
 	for _, name := range m.Capabilities {
 		c.SecurityContext.Capabilities.Add = append(c.SecurityContext.Capabilities.Add, corev1.Capability(name))
@@ -183,22 +169,40 @@ func (p *Provider) container(m compose.Member) corev1.Container {
 		c.SecurityContext.RunAsUser = &root
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Spec.Env)) {
-		// The kubelet would expand $(NAME).
-		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: strings.ReplaceAll(m.Spec.Env[name], "$", "$$")})
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: escape(m.Spec.Env[name])})
 	}
 	return c
 }
 
-// identity returns the arguments for a guest that becomes a user of the sandbox; none for an empty user.
-func identity(spec fumehood.Spec, user string) []string {
-	if user == "" {
-		return nil
+// escape keeps the kubelet from expanding $(NAME).
+func escape(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
+// environment returns the arguments of each guest of a service about variables.
+func environment(m member) (args []string) {
+	for _, name := range m.Unset {
+		args = append(args, "--unset="+name)
 	}
-	args := []string{"--as=" + user}
-	if _, set := spec.Env["HOME"]; set {
+	if _, set := m.Spec.Env["HOME"]; set {
 		args = append(args, "--home")
 	}
 	return args
+}
+
+// identity returns the arguments for a guest that becomes a user of the sandbox; none for an empty user.
+func identity(user string) []string {
+	if user == "" {
+		return nil
+	}
+	return []string{"--as=" + user}
+}
+
+// hostsFile returns the text of /etc/hosts for a service of a project.
+func hostsFile(m member, host string) string {
+	text := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	if !slices.ContainsFunc(m.Hosts, func(line string) bool { return slices.Contains(strings.Fields(line), host) }) {
+		text += "127.0.0.1\t" + host + "\n"
+	}
+	return text + strings.Join(m.Hosts, "\n") + "\n"
 }
 
 // hostname returns a valid host name for a sandbox.
@@ -225,12 +229,4 @@ func (p *Provider) resources(l fumehood.Limits) corev1.ResourceRequirements {
 	r.Requests[corev1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
 	r.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(cpus*1000), resource.DecimalSI)
 	return r
-}
-
-// addShm mounts an empty file system in memory at /dev/shm.
-func addShm(pod *corev1.Pod, size int64) {
-	source := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(size, resource.BinarySI)}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "shm", VolumeSource: corev1.VolumeSource{EmptyDir: source}})
-	c := &pod.Spec.Containers[0]
-	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "shm", MountPath: "/dev/shm"})
 }

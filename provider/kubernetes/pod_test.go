@@ -29,7 +29,12 @@ func planner(t *testing.T, opts Options) *Provider {
 func podOf(t *testing.T, opts Options, spec fumehood.Spec) *corev1.Pod {
 	t.Helper()
 	spec.Name = "a_b"
-	pod, err := planner(t, opts).pod(spec, box.Marks{owner.LabelSandbox: spec.Name})
+	p := planner(t, opts)
+	members, err := p.members(t.Context(), spec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := p.pod(spec, members, box.Marks{owner.LabelSandbox: spec.Name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +94,7 @@ func TestPod_fields(t *testing.T) {
 	if pod.Name != "a.b" || pod.Spec.Hostname != "a-b" || c.WorkingDir != "/work" || *pod.Spec.RuntimeClassName != "runsc" || *c.SecurityContext.RunAsUser != 0 {
 		t.Errorf("%+v", pod)
 	}
-	if got := strings.Join(c.Command, " "); got != "/.fumehood/guest serve --await --as=tester --home" {
+	if got := strings.Join(c.Command, " "); got != "/.fumehood/guest serve --await --home --as=tester" {
 		t.Errorf("the container runs %q", got)
 	}
 	if c.Env[0] != (corev1.EnvVar{Name: "A", Value: "$$(B) $$$$"}) {

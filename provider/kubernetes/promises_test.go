@@ -8,17 +8,23 @@ import (
 	"crypto/x509"
 	"io"
 	"log"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/conformance"
@@ -41,6 +47,7 @@ func TestProvider_Promises(t *testing.T) {
 		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
 		{"of another process debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
 		{"static root", fumehood.Spec{Image: static}, conformance.Users{UID: 2000, GID: 0}},
+		{"compose project busybox root", project(twoPrograms, pushed(t, busybox)), conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
 	} {
 		exceptions := map[string]conformance.Exception{}
 		if c.spec.User == "" {
@@ -57,10 +64,13 @@ func TestProvider_Promises(t *testing.T) {
 			probe := c.spec.Dir + "/probe"
 			begin := func(t *testing.T, keeps bool) fumehood.Sandbox {
 				var sb fumehood.Sandbox
-				if keeps || c.spec.Keep {
-					sb = keep(t, p, c.spec)
-				} else {
-					sb = start(t, p, c.spec)
+				switch spec := c.spec; {
+				case spec.Compose != nil && keeps:
+					sb = keep(t, p, project(twoWaiting, pushed(t, busybox)))
+				case keeps || spec.Keep:
+					sb = keep(t, p, spec)
+				default:
+					sb = start(t, p, spec)
 				}
 				if c.spec.Keep {
 					if err := sb.Close(t.Context()); err != nil {
@@ -88,10 +98,10 @@ func TestProvider_Promises(t *testing.T) {
 func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	config := node(t)
-	exceptions := conformance.NoProjects("the kubernetes provider starts no Compose projects")
+	image := pushed(t, busybox) // of projects, whose images are looked up in their registry
 	conformance.RunProvider(t, conformance.ProviderHarness{
-		Column: "kubernetes provider", Exceptions: maps.Clone(exceptions),
-		Spec: fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Image: busybox, Dir: "/etc/passwd"},
+		Column: "kubernetes provider", OneHostName: true,
+		Spec: fumehood.Spec{Image: image}, Failing: fumehood.Spec{Image: busybox, Dir: "/etc/passwd"},
 		New: func(t *testing.T) conformance.Subject {
 			config := namespaced(t, config) // cleanups of other tests must not see its sandboxes
 			proxied, hinder := hindered(t, config)
@@ -199,4 +209,52 @@ func pod(t *testing.T, config, sandbox string) string {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// Projects whose services have programs of their own, and whose services wait.
+const (
+	twoPrograms = "services:\n  default: {image: IMAGE, command: httpd -f -p 8080, depends_on: [other]}\n  other: {image: IMAGE, command: httpd -f -p 8081}\n"
+	twoWaiting  = "services:\n  default: {image: IMAGE, command: sleep infinity}\n  other: {image: IMAGE, command: sleep infinity}\n"
+)
+
+func project(text, image string) fumehood.Spec {
+	return fumehood.Spec{Compose: &fumehood.Compose{Content: strings.ReplaceAll(text, "IMAGE", image)}}
+}
+
+// pushed pushes an image of the Docker Engine to a registry in this process, and returns its name there.
+func pushed(t testing.TB, ref string) string {
+	t.Helper()
+	images.Lock()
+	defer images.Unlock()
+	if images.host == "" {
+		s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)))) // as long as the process
+		images.host, images.there = strings.TrimPrefix(s.URL, "http://"), map[string]string{}
+	}
+	if images.there[ref] != "" {
+		return images.there[ref]
+	}
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if out, err := exec.CommandContext(t.Context(), "docker", "save", "-o", file, ref).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	img, err := tarball.ImageFromPath(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(images.host + "/" + ref + ":1")
+	if err == nil {
+		err = remote.Write(tag, img, remote.WithContext(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	images.there[ref] = tag.String()
+	return tag.String()
+}
+
+// images are those in the registry of this process.
+var images struct {
+	sync.Mutex
+	host  string
+	there map[string]string // by name in the Engine
 }

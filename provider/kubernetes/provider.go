@@ -28,6 +28,9 @@ type Provider struct {
 	api               *api
 	life              box.Life
 	starting, running *semaphore.Weighted
+	configs           configs
+	lives             context.Context // ends when the provider is closed
+	end               context.CancelFunc
 
 	mu    sync.Mutex
 	pods  *watching // of this process's Pods; nil before the first one
@@ -61,6 +64,7 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 		opts: opts, self: self, api: a,
 		starting: semaphore.NewWeighted(int64(opts.MaxStarting)), running: semaphore.NewWeighted(int64(cmp.Or(opts.MaxRunning, math.MaxInt))),
 	}
+	p.lives, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	p.life.Driver, p.life.Log = driver{p}, opts.Logger
 	if !opts.NoReaper {
 		p.life.Kind, p.life.Job = reaperKind, reaping{Kubeconfig: opts.Kubeconfig, Context: opts.Context, Namespace: opts.Namespace}
@@ -78,11 +82,10 @@ func New(ctx context.Context, opts Options) (*Provider, error) {
 // Name returns "kubernetes".
 func (p *Provider) Name() string { return "kubernetes" }
 
-// Start starts a sandbox with one service, "default". Of Spec it supports Name, Image, Env, User, Dir, Runtime, Limits,
-// ShmSize, Keep, TTL, Labels, ConfigFile, Journal and Logger. Binary has no effect. If any other field is set, or
-// Limits.PIDs without AllowUnenforcedLimits, the error is an ErrUnsupported. If the cluster has no room for the Pod within
-// Options.Pending, or a quota refuses it, it is an ErrLimit with the cluster's reason; an image that a node cannot get is
-// an ErrConfig.
+// Start starts a sandbox. Of Spec it does not support Mounts, Seccomp, other networks than none and bridge, options of Tmpfs
+// but its size, Ports together with Keep, and Limits.PIDs without AllowUnenforcedLimits: these are an ErrUnsupported, as is
+// what CheckCompose refuses. Binary has no effect. If the cluster has no room for the Pod within Options.Pending, or a quota
+// refuses it, the error is an ErrLimit with the cluster's reason; an image that a node cannot get is an ErrConfig.
 func (p *Provider) Start(ctx context.Context, spec fumehood.Spec) (fumehood.Sandbox, error) {
 	return p.life.Start(ctx, spec)
 }
@@ -97,7 +100,8 @@ func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSa
 	return p.life.Kept(ctx, names...)
 }
 
-// Logs is an ErrUnsupported, since no service has a program of its own.
+// Logs sends the output of the own program of a kept project's service to out. Its guest keeps the last MiB of each of the
+// two outputs, in which Tail counts lines.
 func (p *Provider) Logs(ctx context.Context, name, service string, opts provider.LogOptions, out provider.Sink) error {
 	return p.life.Logs(ctx, name, service, opts, out)
 }
@@ -111,6 +115,7 @@ func (p *Provider) Renew(ctx context.Context, name string, ttl time.Duration) (t
 func (p *Provider) Close(ctx context.Context) error {
 	err := p.life.Open.Close(context.WithoutCancel(ctx))
 	p.life.Leave(err == nil)
+	p.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
@@ -155,7 +160,9 @@ var _ box.Driver = driver{}
 
 // Plan checks a spec.
 func (p driver) Plan(_ context.Context, spec fumehood.Spec) (box.Body, error) {
-	spec.Image = cmp.Or(spec.Images[serviceName], spec.Image, p.opts.DefaultImage)
+	if spec.Compose == nil {
+		spec.Image = cmp.Or(spec.Images[serviceName], spec.Image, p.opts.DefaultImage)
+	}
 	unenforced, err := p.checkSpec(spec)
 	if err != nil {
 		return nil, err
@@ -193,32 +200,46 @@ func (p driver) Find(ctx context.Context, name string, _ bool) (found []box.Foun
 // describe describes a kept sandbox. It returns false if the Pod's marks are not valid.
 func (p driver) describe(pod *corev1.Pod) (box.Found, bool) {
 	marks := marksOf(pod)
-	if podName(marks[owner.LabelSandbox]) != pod.Name || len(pod.Spec.Containers) == 0 {
+	var services []keptService
+	if podName(marks[owner.LabelSandbox]) != pod.Name || json.Unmarshal([]byte(pod.Annotations[annotationServices]), &services) != nil || len(services) == 0 {
 		return box.Found{}, false
 	}
-	about, state := marks.Info(p.Name()), "ended"
-	if runs(pod) {
-		state = "running"
+	f := box.Found{KeptSandbox: provider.KeptSandbox{
+		Info: marks.Info(p.Name()), Created: pod.CreationTimestamp.Time, Expires: marks.Expires(), States: map[string]string{},
+	}}
+	images := map[string]string{}
+	for _, c := range pod.Spec.Containers {
+		images[c.Name] = c.Image
 	}
-	c := pod.Spec.Containers[0]
-	dir := cmp.Or(c.WorkingDir, pod.Annotations[annotationDir])
-	f := box.Found{Programs: []bool{false}}
-	f.KeptSandbox = provider.KeptSandbox{
-		Info: about, Created: pod.CreationTimestamp.Time, Expires: marks.Expires(), States: map[string]string{serviceName: state},
+	f.Services = nil
+	for _, s := range services {
+		f.Services = append(f.Services, fumehood.ServiceInfo{Name: s.Name, Image: images[s.Container], Dir: s.Dir, User: s.User, Container: pod.Name})
+		f.Programs = append(f.Programs, s.Program)
+		f.States[s.Name] = "ended"
+		if runs(pod, s.Container) {
+			f.States[s.Name] = "running"
+		}
 	}
-	f.Services = []fumehood.ServiceInfo{{Name: serviceName, Image: c.Image, Dir: dir, User: userOf(c), Container: pod.Name}}
+	connect := func(ctx context.Context) *sandbox {
+		spec := fumehood.Spec{Name: marks[owner.LabelSandbox], Keep: true}
+		sb := &sandbox{Sandbox: box.Sandbox{Spec: spec, About: marks.Info(p.Name()), Key: marks.Key()}, p: p.Provider, pod: pod}
+		sb.own = newWatching(ctx, p.api, "", "metadata.name="+pod.Name, p.opts.Logger)
+		sb.own.record(pod)
+		for i, s := range services {
+			sb.add(sb.own, f.Services[i], s.Container, s.Args, s.Term)
+		}
+		return sb
+	}
 	f.Open = func(ctx context.Context) (box.Body, error) {
-		if d := deathOf(pod); d.Err != nil {
+		if d := deathOf(pod, services[0].Container); d.Err != nil {
 			return nil, d.Err
 		}
-		spec := fumehood.Spec{Name: marks[owner.LabelSandbox], Keep: true, Dir: dir, User: userOf(c), Env: map[string]string{}}
-		for _, v := range c.Env {
-			spec.Env[v.Name] = strings.ReplaceAll(v.Value, "$$", "$")
-		}
-		w := newWatching(ctx, p.api, "", "metadata.name="+pod.Name, p.opts.Logger)
-		sb := &sandbox{Sandbox: box.Sandbox{Spec: spec, About: about, Key: marks.Key()}, p: p.Provider, pod: pod, own: w}
-		sb.connect(w)
-		return sb, nil
+		return connect(ctx), nil
+	}
+	f.Logs = func(ctx context.Context, i int, opts provider.LogOptions, out provider.Sink) error {
+		sb := connect(ctx)
+		defer sb.Leave()
+		return sb.Services[i].Output(ctx, opts, out)
 	}
 	f.Extend = func(ctx context.Context, until time.Time) error {
 		marks[owner.LabelExpires] = until.UTC().Format(time.RFC3339)
@@ -231,14 +252,4 @@ func (p driver) describe(pod *corev1.Pod) (box.Found, bool) {
 		}})
 	}
 	return f, true
-}
-
-// userOf returns the user of a sandbox's container; empty means the image's.
-func userOf(c corev1.Container) string {
-	for _, arg := range c.Command {
-		if user, ok := strings.CutPrefix(arg, "--as="); ok {
-			return user
-		}
-	}
-	return ""
 }

@@ -88,8 +88,8 @@ func errGone() error {
 	return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: errors.New("the Pod was deleted"), Hint: "start a new sandbox"}
 }
 
-// deathOf returns why a Pod is unavailable; zero if it runs.
-func deathOf(pod *corev1.Pod) box.Death {
+// deathOf returns why a container is unavailable; zero if it runs.
+func deathOf(pod *corev1.Pod, container string) box.Death {
 	why := func(class error, format string, a ...any) box.Death {
 		return box.Death{Err: &fumehood.Error{Class: class, Err: fmt.Errorf(format, a...), Hint: "start a new sandbox"}}
 	}
@@ -98,7 +98,7 @@ func deathOf(pod *corev1.Pod) box.Death {
 			return why(disruption(pod), "the cluster has ended the Pod: %s: %s", c.Reason, box.Readable(cmp.Or(pod.Status.Message, c.Message)))
 		}
 	}
-	t := endOf(pod)
+	t := endOf(pod, container)
 	switch {
 	case t != nil && t.Reason == "OOMKilled":
 		d := why(fumehood.ErrBroken, "the out-of-memory killer has ended the container: the limit of memory is reached")
@@ -143,29 +143,29 @@ func disruption(pod *corev1.Pod) error {
 // isQuota reports whether the API server's refusal is about a quota.
 func isQuota(message string) bool { return strings.Contains(message, "exceeded quota") }
 
-// endOf returns how the sandbox's container ended; nil if it has not.
-func endOf(pod *corev1.Pod) *corev1.ContainerStateTerminated {
-	if s := status(pod); s != nil {
+// endOf returns how a container ended; nil if it has not.
+func endOf(pod *corev1.Pod, container string) *corev1.ContainerStateTerminated {
+	if s := status(pod, container); s != nil {
 		return s.State.Terminated
 	}
 	return nil
 }
 
-// status returns the status of the sandbox's container; nil before there is one.
-func status(pod *corev1.Pod) *corev1.ContainerStatus {
+// status returns the status of a container; nil before there is one.
+func status(pod *corev1.Pod, container string) *corev1.ContainerStatus {
 	if pod == nil {
 		return nil
 	}
 	for i := range pod.Status.ContainerStatuses {
-		if s := &pod.Status.ContainerStatuses[i]; s.Name == serviceName {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == container {
 			return s
 		}
 	}
 	return nil
 }
 
-// runs reports whether the sandbox's container runs.
-func runs(pod *corev1.Pod) bool {
-	s := status(pod)
+// runs reports whether a container runs.
+func runs(pod *corev1.Pod, container string) bool {
+	s := status(pod, container)
 	return s != nil && s.State.Running != nil
 }

@@ -48,13 +48,13 @@ func TestDeathOf(t *testing.T) {
 		"deleted":        {deleted, fumehood.ErrUnavailable, "deleted", false},
 		"something else": {failed("New", "text"), fumehood.ErrUnavailable, "New text", false},
 	} {
-		d := deathOf(c.pod)
+		d := deathOf(c.pod, serviceName)
 		if !errors.Is(d.Err, c.class) || errors.Is(d.Err, fumehood.ErrBroken) != errors.Is(c.class, fumehood.ErrBroken) || !strings.Contains(d.Err.Error(), c.text) || d.OutOfMemory != c.oom {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
 	running := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-	if d := deathOf(running); d != (box.Death{}) {
+	if d := deathOf(running, serviceName); d != (box.Death{}) {
 		t.Errorf("running: %+v", d)
 	}
 }

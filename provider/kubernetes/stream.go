@@ -41,14 +41,15 @@ const (
 	endWithin = 2 * time.Second
 )
 
-// open starts a stream: an exec of a command, or without a command the main process's. ctx limits the start only.
-func (a *api) open(ctx context.Context, pod string, command []string) (*stream, error) {
+// open starts a stream to a container: an exec of a command, or without a command the main process's. ctx limits the start
+// only.
+func (a *api) open(ctx context.Context, pod, container string, command []string) (*stream, error) {
 	request, kind := a.rest.Get().Namespace(a.namespace).Resource("pods").Name(pod), "attach"
 	if command != nil {
 		kind = "exec"
-		request = request.SubResource(kind).VersionedParams(&corev1.PodExecOptions{Container: serviceName, Command: command, Stdin: true, Stdout: true, Stderr: true}, a.params)
+		request = request.SubResource(kind).VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdin: true, Stdout: true, Stderr: true}, a.params)
 	} else {
-		request = request.SubResource(kind).VersionedParams(&corev1.PodAttachOptions{Container: serviceName, Stdin: true, Stdout: true, Stderr: true}, a.params)
+		request = request.SubResource(kind).VersionedParams(&corev1.PodAttachOptions{Container: container, Stdin: true, Stdout: true, Stderr: true}, a.params)
 	}
 	executor, err := remotecommand.NewWebSocketExecutor(a.config, "GET", request.URL().String())
 	if err != nil {

@@ -17,13 +17,15 @@ import (
 	"github.com/fumehood/fumehood/internal/wire"
 )
 
-// unit is the container of a sandbox's only service.
+// unit is the container of a service.
 type unit struct {
-	p    *Provider
-	w    *watching // has the Pod
-	pod  string    // its name
-	uid  types.UID
-	spec fumehood.Spec
+	p         *Provider
+	w         *watching // has the Pod
+	pod       string    // its name
+	uid       types.UID
+	container string   // its name
+	args      []string // of each guest in it; see environment
+	program   *box.Program
 }
 
 var (
@@ -32,11 +34,13 @@ var (
 )
 
 // Attach connects to the guest that is the main process.
-func (u *unit) Attach(ctx context.Context) (box.Conn, error) { return u.p.api.open(ctx, u.pod, nil) }
+func (u *unit) Attach(ctx context.Context) (box.Conn, error) {
+	return u.p.api.open(ctx, u.pod, u.container, nil)
+}
 
 // Exec starts a guest as a user. The container's own user starts it, so only root can become another one.
 func (u *unit) Exec(ctx context.Context, user string) (box.Exec, error) {
-	s, err := u.p.api.open(ctx, u.pod, slices.Concat([]string{guestPath, "serve"}, identity(u.spec, user)))
+	s, err := u.p.api.open(ctx, u.pod, u.container, slices.Concat([]string{guestPath, "serve"}, u.args, identity(user)))
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +71,7 @@ func (u *unit) Exec(ctx context.Context, user string) (box.Exec, error) {
 
 // Relay starts a relay to a resident guest.
 func (u *unit) Relay(ctx context.Context, name string) (box.Exec, error) {
-	s, err := u.p.api.open(ctx, u.pod, []string{guestPath, "relay", name})
+	s, err := u.p.api.open(ctx, u.pod, u.container, []string{guestPath, "relay", name})
 	if err != nil {
 		return nil, err
 	}
@@ -82,34 +86,42 @@ func (u *unit) own(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// State returns what has happened to the container.
+// State returns what has happened to the container, and to the service's own program in it.
 func (u *unit) State() box.State {
-	pod, _ := u.w.now(u.pod)
-	return stateOf(u.own(pod))
+	now, _, _ := u.now()
+	return now
 }
 
-func stateOf(pod *corev1.Pod) (now box.State) {
-	now.Lives = runs(pod)
-	if t := endOf(pod); t != nil {
-		now.Died, now.Deaths, now.Exit = true, 1, int(t.ExitCode)
+// now returns the state too, and channels that are closed when the container's part changes, and the program's.
+func (u *unit) now() (now box.State, changed, programChanged <-chan struct{}) {
+	now, programChanged = u.program.Now()
+	pod, changed := u.w.now(u.pod)
+	pod = u.own(pod)
+	now.Lives = runs(pod, u.container)
+	if t := endOf(pod, u.container); t != nil {
+		if !now.Died {
+			now.Deaths++
+		}
+		now.Died, now.Exit = true, int(t.ExitCode)
 		if t.Reason == "OOMKilled" {
 			now.OOMs = 1
 		}
 	}
-	return now
+	return now, changed, programChanged
 }
 
 // Until waits until the state is as wanted.
 func (u *unit) Until(ctx context.Context, wanted func(box.State) bool) (box.State, bool) {
 	for {
-		pod, changed := u.w.now(u.pod)
-		if now := stateOf(u.own(pod)); wanted(now) {
+		now, changed, programChanged := u.now()
+		if wanted(now) {
 			return now, true
 		}
 		select {
 		case <-changed:
+		case <-programChanged:
 		case <-ctx.Done():
-			now := u.State() // both may have happened
+			now = u.State() // both may have happened
 			return now, wanted(now)
 		}
 	}
@@ -124,7 +136,7 @@ func (u *unit) Death(ctx context.Context) box.Death {
 	if err != nil {
 		return box.Death{} // not known
 	}
-	return deathOf(pod)
+	return deathOf(pod, u.container)
 }
 
 // awaitStart waits until the container runs.
@@ -138,13 +150,13 @@ func (u *unit) awaitStart(ctx context.Context) error {
 				return d.Err
 			}
 		} else {
-			if runs(pod) {
+			if runs(pod, u.container) {
 				return nil
 			}
 			if err := hindrance(pod); err != nil {
 				return err
 			}
-			if d := deathOf(pod); d.Err != nil {
+			if d := deathOf(pod, u.container); d.Err != nil {
 				return d.Err
 			}
 		}
@@ -162,16 +174,18 @@ func (u *unit) awaitStart(ctx context.Context) error {
 	}
 }
 
-// Check returns nil: there are no health checks.
-func (u *unit) Check() *box.Check { return nil }
+// Check describes the health check of the service's own program.
+func (u *unit) Check() *box.Check { return u.program.Check() }
 
-// Restarts returns false: there is no program to restart.
-func (u *unit) Restarts(context.Context) bool { return false }
+// Restarts reports whether the program is started again.
+func (u *unit) Restarts(context.Context) bool { return u.program.Restarts() }
 
-// Evidence returns nothing.
-func (u *unit) Evidence(context.Context, int) (check, log string) { return "", "" }
+// Evidence returns the result of the last health check, and the end of the program's output.
+func (u *unit) Evidence(_ context.Context, lines int) (check, log string) {
+	return u.program.Evidence(lines)
+}
 
-// Addresses returns none: there is only the loopback interface.
+// Addresses returns none: ports are reached by the loopback interface.
 func (u *unit) Addresses(context.Context) ([]netip.Addr, error) { return nil, nil }
 
 // Stop ends the container for good: the kubelet kills a Pod whose time is over. The Pod itself stays.

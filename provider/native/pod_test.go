@@ -43,7 +43,7 @@ func TestPod_Start(t *testing.T) {
 func startPod(t *testing.T, p *native.Provider, user string) {
 	t.Helper()
 	sb := start(t, p, fumehood.Spec{Compose: composeFile(t, conformance.Shopping(busybox, user))})
-	conformance.Shop(t, sb, user)
+	conformance.Shop(t, sb, user, "shop")
 	for name, c := range map[string]struct{ service, script, want string }{
 		"one network":        {"migrate", "readlink /proc/self/ns/net", in(t, sb, "db", "readlink /proc/self/ns/net")},
 		"own host names":     {"web", "grep -c database /etc/hosts", "1"},

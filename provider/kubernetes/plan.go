@@ -1,0 +1,233 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/box"
+	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/image"
+	"github.com/fumehood/fumehood/provider"
+)
+
+// unsupportedError returns an ErrUnsupported for a feature that a Pod cannot have.
+func unsupportedError(feature, hint string) error {
+	return &fumehood.Error{
+		Op: "start sandbox", Class: fumehood.ErrUnsupported, Err: errors.New("the kubernetes provider cannot " + feature), Hint: hint,
+	}
+}
+
+// checkSpec returns an error for what the provider cannot do.
+func (p *Provider) checkSpec(spec fumehood.Spec) (unenforced []string, err error) {
+	const elsewhere = "use the docker or the native provider"
+	switch {
+	case p.opts.GuestImage == "":
+		return nil, &fumehood.Error{
+			Op: "start sandbox", Class: fumehood.ErrConfig, Err: errors.New("no image of the guest is given"),
+			Hint: "push one with `fumehood image guest --push REF`, and give its name: docs/howto/kubernetes.md",
+		}
+	case spec.Network.Mode != fumehood.NetworkBridge && !spec.Network.IsNone():
+		return nil, unsupportedError(fmt.Sprintf("give a sandbox the network %q", spec.Network.Mode), "choose none or "+fumehood.NetworkBridge)
+	case len(spec.Mounts) > 0:
+		return nil, unsupportedError("mount paths of this machine, which the nodes do not have", "write the files after the start")
+	case spec.Keep && len(spec.Ports) > 0:
+		return nil, unsupportedError("publish ports of kept sandboxes", "forward them when they are needed")
+	case spec.Seccomp != "":
+		return nil, unsupportedError("use the seccomp profile "+spec.Seccomp, elsewhere)
+	case spec.Runtime != "" && strings.ContainsAny(spec.Runtime, "/_ "):
+		return nil, unsupportedError(fmt.Sprintf("use the runtime %q: it is no name of a RuntimeClass", spec.Runtime), "name one of the cluster")
+	}
+	for _, text := range spec.Tmpfs {
+		if t, _ := fumehood.ParseTmpfs(text); !compose.OnlySize(t) { // it is valid
+			return nil, unsupportedError(fmt.Sprintf("mount the tmpfs %q: only a size can be chosen", text), "give a size in bytes, or none")
+		}
+	}
+	if pids := spec.Limits.PIDs; pids > 0 && !p.opts.AllowUnenforcedLimits {
+		return nil, unsupportedError(fmt.Sprintf("limit a sandbox to %d processes: the kubelet's podPidsLimit applies", pids), "leave the limit at its default, or allow limits that are not enforced")
+	}
+	if spec.Limits.PIDs != fumehood.NoLimit {
+		unenforced = append(unenforced, "pids")
+	}
+	return unenforced, nil
+}
+
+// runner is this provider for the checks of a project.
+func (p *Provider) runner(spec fumehood.Spec) compose.Runner {
+	return compose.Runner{Name: p.Name(), Pod: true, AllowUnenforced: p.opts.AllowUnenforcedLimits, Prebuilt: spec.Compose.Prebuilt}
+}
+
+// CheckCompose returns the error with which Start would refuse the Compose project of a spec: an ErrConfig, or an
+// ErrUnsupported that names file and line. It asks no cluster.
+func CheckCompose(ctx context.Context, opts Options, spec fumehood.Spec) error {
+	p := Provider{opts: opts}
+	_, err := p.loadProject(ctx, spec, nil)
+	return err
+}
+
+// loadProject loads and checks the project of a spec.
+func (p *Provider) loadProject(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) (*compose.Project, error) {
+	project, err := box.LoadProject(ctx, spec, rec)
+	if err != nil {
+		return nil, err
+	}
+	return project, project.CheckPod(p.runner(spec), spec.Keep)
+}
+
+// members returns the services of a sandbox, the default one first.
+func (p *Provider) members(ctx context.Context, spec fumehood.Spec, rec *provider.Recorder) ([]member, error) {
+	if spec.Compose == nil {
+		all, _, err := compose.FromSpec(spec).Members(spec, map[string]compose.Image{serviceName: {}})
+		if err != nil {
+			return nil, err
+		}
+		return []member{{Member: all[0], container: serviceName, image: spec.Image}}, nil
+	}
+	project, err := p.loadProject(ctx, spec, rec)
+	if err != nil {
+		return nil, err
+	}
+	images, sources := map[string]compose.Image{}, map[string]image.Source{}
+	var unknown []error
+	for _, s := range project.Sources() {
+		s.Image = cmp.Or(spec.Images[s.Service], s.Image)
+		sources[s.Service] = s
+		img, err := p.configs.get(ctx, s.Image)
+		switch {
+		case err == nil:
+		case project.HasEntrypoint(s.Service):
+			p.opts.Logger.Warn("the image's health check is not known", "service", s.Service, "image", s.Image, "error", err)
+		default:
+			unknown = append(unknown, &fumehood.Error{
+				Op: "start sandbox", Service: s.Service, Class: fumehood.ErrConfig, Err: fmt.Errorf("the program of image %s is not known: %w", s.Image, err),
+				Hint: "name the service's entrypoint in the file, or let this machine reach the registry",
+			})
+		}
+		images[s.Service] = img
+	}
+	if len(unknown) > 0 {
+		return nil, errors.Join(unknown...)
+	}
+	all, changes, err := project.Members(spec, images)
+	if err != nil {
+		return nil, err
+	}
+	p.life.LogFiles(spec, project)
+	p.life.LogChanges(spec, changes)
+	found, names := make([]member, len(all)), containerNames(all)
+	for i, m := range all {
+		found[i] = member{m, names[i], sources[m.Name].Image, sources[m.Name].Pull}
+	}
+	return found, nil
+}
+
+// member is a service of a sandbox: a container of the Pod.
+type member struct {
+	compose.Member
+	container string // its name
+	image     string // its reference
+	pull      string // a pull policy of package image, or empty
+}
+
+// containerNames returns names for the containers of services, which Kubernetes allows.
+func containerNames(all []compose.Member) (names []string) {
+	for i, m := range all {
+		name := strings.Trim(strings.Map(func(r rune) rune {
+			if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+				return r
+			}
+			return '-'
+		}, strings.ToLower(m.Name)), "-")
+		if name == "" || len(name) > 50 || name == initName || slices.Contains(names, name) {
+			name = fmt.Sprintf("service-%d", i)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// configs has what images say about the programs of services.
+type configs struct {
+	mu    sync.Mutex
+	known map[string]*config // by reference
+}
+
+// config is what one image says.
+type config struct {
+	mu  sync.Mutex // held during a request
+	got bool
+	img compose.Image
+}
+
+const (
+	// configWithin bounds a request to a registry.
+	configWithin = 60 * time.Second
+	// mostConfig is the largest configuration of an image, in bytes.
+	mostConfig = 4 << 20
+)
+
+// get returns what an image says, according to its registry. It keeps answers as long as the provider exists.
+func (c *configs) get(ctx context.Context, ref string) (img compose.Image, err error) {
+	c.mu.Lock()
+	if c.known == nil {
+		c.known = map[string]*config{}
+	}
+	k := c.known[ref]
+	if k == nil {
+		k = &config{}
+		c.known[ref] = k
+	}
+	c.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.got {
+		k.img, err = readConfig(ctx, ref)
+		k.got = err == nil
+	}
+	return k.img, err
+}
+
+func readConfig(ctx context.Context, ref string) (img compose.Image, err error) {
+	r, err := name.ParseReference(ref)
+	if err != nil {
+		return img, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, configWithin)
+	defer cancel()
+	found, err := remote.Image(r, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("fumehood"),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
+	if err != nil {
+		return img, err
+	}
+	m, err := found.Manifest()
+	if err != nil {
+		return img, err
+	}
+	if m.Config.Size > mostConfig {
+		return img, fmt.Errorf("its configuration has more than %d bytes", mostConfig)
+	}
+	file, err := found.ConfigFile()
+	if err != nil {
+		return img, err
+	}
+	img.Entrypoint, img.Command = file.Config.Entrypoint, file.Config.Cmd
+	if h := file.Config.Healthcheck; h != nil {
+		img.Health = compose.Health{Test: h.Test, StartPeriod: h.StartPeriod, Interval: h.Interval, Timeout: h.Timeout, Retries: h.Retries}
+	}
+	return img, nil
+}
+
+// pullPolicies are the kubelet's names of the policies of package image.
+var pullPolicies = map[string]string{image.PullNever: "Never"}
