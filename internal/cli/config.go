@@ -9,6 +9,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider/docker"
+	"github.com/fumehood/fumehood/provider/kubernetes"
 	"github.com/fumehood/fumehood/provider/native"
 )
 
@@ -29,8 +30,8 @@ interpolated, isolated, and changed so that copies can run at once. The changes
 and their reasons follow as comments. Values of variables are shown; contents of
 secrets are not.
 
-With --provider native it refuses what that provider cannot run, and shows the
-changes that Docker needs.
+With --provider native or kubernetes it refuses what that provider cannot run,
+and shows the changes that Docker needs.
 
 It contacts no daemon. So it does not know the subnets of the networks, and
 assumes that an image's entrypoint adds nothing.`,
@@ -64,10 +65,18 @@ func showConfig(ctx context.Context, a *commandLine, opts configOptions) error {
 	if err != nil {
 		return err
 	}
-	if a.provider == "native" {
-		if err := native.CheckCompose(ctx, a.nativeOptions(), opts.spec); err != nil {
-			return err
+	switch a.provider {
+	case "native":
+		err = native.CheckCompose(ctx, a.nativeOptions(), opts.spec)
+	case kubernetesName:
+		cluster, cerr := a.clusterOptions()
+		if cerr != nil {
+			return cerr
 		}
+		err = kubernetes.CheckCompose(ctx, cluster, opts.spec)
+	}
+	if err != nil {
+		return err
 	}
 	if opts.json {
 		return a.printJSON(c)

@@ -80,6 +80,41 @@ func TestProject_CheckPod(t *testing.T) {
 	}
 }
 
+// What containers of a Pod on some node cannot have is refused where it is.
+func TestProject_CheckPod_node(t *testing.T) {
+	t.Parallel()
+	const head = "services:\n  main:\n    image: i\n    command: sleep infinity\n"
+	for name, c := range map[string]struct {
+		text, want string
+		by         Runner
+	}{
+		"all supported": {text: head + "    user: '1'\n    working_dir: /w\n    environment: {A: b}\n    ports: ['80']\n    volumes: ['vol:/v', /anonymous]\n" +
+			"    deploy: {resources: {limits: {cpus: '1', memory: 64m}}}\n    restart: always\n    hostname: h\n    cap_drop: [ALL]\n    cap_add: [chown]\n" +
+			"    tmpfs: ['/t:size=1m,ro']\n    read_only: true\n    shm_size: 1m\n    extra_hosts: ['x:10.0.0.1']\nvolumes: {vol: {}}\n"},
+		"path of this machine": {text: head + "    volumes: ['./data:/d:ro']\n", want: "compose.yaml:5: services.main.volumes.0: "},
+		"secret":               {text: head + "    secrets: [s]\nsecrets: {s: {file: data/f}}\n", want: "compose.yaml:5: services.main.secrets: s: "},
+		"tmpfs option":         {text: head + "    tmpfs: '/t:uid=5'\n", want: "compose.yaml:5: services.main.tmpfs: the pods provider sets only the size"},
+		"share of memory":      {text: head + "    tmpfs: '/t:size=50%'\n", want: "compose.yaml:5: services.main.tmpfs: "},
+		"mode of tmpfs":        {text: head + "    volumes: [{type: tmpfs, target: /t, tmpfs: {mode: 0700}}]\n", want: "compose.yaml:5: services.main.volumes.0: "},
+		"build":                {text: head + "    build: {dockerfile_inline: FROM scratch}\n", want: "compose.yaml:5: services.main.build: the pods provider builds no images"},
+		"build, built":         {text: head + "    build: {dockerfile_inline: FROM scratch}\n", by: Runner{Prebuilt: true}},
+		"builtin image":        {text: "services: {main: {image: fumehood-builtin/agent}}\n", want: "compose.yaml:1: services.main.image: "},
+		"other host name":      {text: head + "  other:\n    image: i\n    hostname: o\n", want: "compose.yaml:7: services.other.hostname: "},
+		"processes":            {text: head + "    pids_limit: 64\n", want: "compose.yaml:5: services.main.pids_limit: "},
+		"processes, allowed":   {text: head + "    pids_limit: 64\n", by: Runner{AllowUnenforced: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			by := c.by
+			by.Name, by.Pod = "pods", true
+			err := loadPod(t, c.text).CheckPod(by, false)
+			if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, fumehood.ErrUnsupported) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want an ErrUnsupported with %q", err, c.want)
+			}
+		})
+	}
+}
+
 // The ports of a project that is to be kept are refused where they are.
 func TestProject_CheckPod_kept(t *testing.T) {
 	t.Parallel()

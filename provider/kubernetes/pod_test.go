@@ -3,6 +3,9 @@ package kubernetes
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -115,11 +118,10 @@ func TestPod_fields(t *testing.T) {
 
 func TestPlan_unsupported(t *testing.T) {
 	for name, spec := range map[string]fumehood.Spec{
-		"project": {Compose: &fumehood.Compose{Files: []string{"compose.yaml"}}},
-		"network": {Network: fumehood.Network{Mode: fumehood.NetworkBridge}},
+		"network": {Network: fumehood.Network{Mode: "others"}},
 		"mount":   {Mounts: []fumehood.Mount{{Host: "/tmp", Container: "/tmp"}}},
-		"port":    {Ports: []fumehood.Port{{Container: 80}}},
-		"tmpfs":   {Tmpfs: []string{"/t"}},
+		"port":    {Ports: []fumehood.Port{{Container: 80}}, Keep: true},
+		"tmpfs":   {Tmpfs: []string{"/t:uid=5"}},
 		"seccomp": {Seccomp: fumehood.SeccompBrowsers},
 		"runtime": {Runtime: "/usr/bin/runsc"},
 		"pids":    {Limits: fumehood.Limits{PIDs: 100}},
@@ -133,11 +135,14 @@ func TestPlan_unsupported(t *testing.T) {
 	if err != nil || !slices.Equal(body.Base().About.Unenforced, []string{"pids"}) || body.Base().Spec.Image != DefaultImage {
 		t.Errorf("%+v, %v", body, err)
 	}
+	p := planner(t, Options{})
+	p.opts.GuestImage = ""
+	_, err = driver{p}.Plan(t.Context(), fumehood.Spec{})
+	conformance.WantError(t, err, fumehood.ErrConfig)
 }
 
 func TestOptions_invalid(t *testing.T) {
 	for name, opts := range map[string]Options{
-		"no guest":          {},
 		"negative lease":    {GuestImage: "g", Lease: -1},
 		"negative pending":  {GuestImage: "g", Pending: -1},
 		"negative starting": {GuestImage: "g", MaxStarting: -1},
@@ -147,5 +152,78 @@ func TestOptions_invalid(t *testing.T) {
 		if _, err := New(t.Context(), opts); !errors.Is(err, fumehood.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A project's services share volumes, know each other's names, and have their own limits.
+func TestPod_project(t *testing.T) {
+	registry := httptest.NewServer(http.NotFoundHandler())
+	registry.Close() // images of services with an entrypoint need not be known
+	host := strings.TrimPrefix(registry.URL, "http://")
+	text := strings.ReplaceAll(`
+services:
+  main:
+    {image: HOST/a, entrypoint: [sleep], command: [infinity], hostname: front, volumes: ["data:/d", "own:/o", "data:/r:ro"], tmpfs: "/t:size=1m", shm_size: 2m}
+  Back_End:
+    {image: HOST/b, pull_policy: never, entrypoint: [serve], command: [$$X], user: "7", read_only: true, mem_limit: 64m, environment: {A: $$(B), GONE: }, volumes: ["data:/d", "last:/l"]}
+volumes: {data: {}, own: {}, last: {}}
+`, "HOST", host)
+	pod := podOf(t, Options{}, fumehood.Spec{Compose: &fumehood.Compose{Content: text}})
+	s := pod.Spec
+	if len(s.Containers) != 2 || s.Hostname != "front" || s.DNSPolicy != corev1.DNSNone {
+		t.Fatalf("%+v", s)
+	}
+	main, back := s.Containers[0], s.Containers[1]
+	if main.Name != "main" || back.Name != "back-end" || back.ImagePullPolicy != corev1.PullNever || back.Image != host+"/b" || !*back.SecurityContext.ReadOnlyRootFilesystem ||
+		back.Resources.Limits.Memory().Value() != 64<<20 || len(back.Env) != 1 || back.Env[0].Value != "$$(B)" {
+		t.Errorf("%+v", back)
+	}
+	for container, want := range map[*corev1.Container]string{
+		&main: "/.fumehood/guest serve --await --folder=/o", &back: "/.fumehood/guest serve --await --unset=GONE --as=7",
+	} {
+		if got := strings.Join(container.Command, " "); got != want {
+			t.Errorf("the container %s runs %q, want %q", container.Name, got, want)
+		}
+	}
+	mounts := func(c corev1.Container) (all []string) {
+		for _, m := range c.VolumeMounts {
+			all = append(all, fmt.Sprintf("%s %s%s %t", m.Name, m.MountPath, m.SubPath, m.ReadOnly))
+		}
+		return all
+	}
+	const guest = "fumehood-guest /.fumehood true"
+	if got, want := mounts(main), []string{
+		guest, "volume-1 /d false", "volume-1 /r true", "volume-2 /t false", "volume-3 /dev/shm false", "fumehood-guest /etc/hostshosts0 true",
+	}; !slices.Equal(got, want) {
+		t.Errorf("main mounts %q, want %q", got, want)
+	}
+	if got, want := mounts(back), []string{guest, "volume-1 /d false", "volume-4 /l false", "fumehood-guest /etc/hostshosts1 true"}; !slices.Equal(got, want) {
+		t.Errorf("the other one mounts %q, want %q", got, want)
+	}
+	if got := s.InitContainers[0].Command; len(got) != 6 || !strings.Contains(got[5], "127.0.0.1\tmain front\n127.0.0.1\tBack_End\n") {
+		t.Errorf("the init container runs %q", got)
+	}
+}
+
+// An image whose program is not known is an error, since the file does not name its entrypoint.
+func TestMembers_unknownProgram(t *testing.T) {
+	registry := httptest.NewServer(http.NotFoundHandler())
+	defer registry.Close()
+	text := "services: {a: {image: " + strings.TrimPrefix(registry.URL, "http://") + "/a, command: sleep infinity}}"
+	_, err := planner(t, Options{}).members(t.Context(), fumehood.Spec{Name: "x", Compose: &fumehood.Compose{Content: text}}, nil)
+	conformance.WantError(t, err, fumehood.ErrConfig)
+	if err == nil || !strings.Contains(err.Error(), "in service a: the program of image") {
+		t.Error(err)
+	}
+}
+
+// A sandbox with a network has the cluster's name server, and cannot send to private networks and its node.
+func TestPod_network(t *testing.T) {
+	pod := podOf(t, Options{}, fumehood.Spec{Image: "python", Network: fumehood.Network{Mode: fumehood.NetworkBridge}})
+	c := pod.Spec.InitContainers[0]
+	got := strings.Join(c.Command, " ")
+	if slices.Contains(c.Command, "--no-network") || !strings.Contains(got, "--refuse=10.0.0.0/8 ") || !strings.HasSuffix(got, " --refuse=$(NODE)/32") ||
+		c.Env[0].Name != "NODE" || c.Env[0].ValueFrom.FieldRef.FieldPath != "status.hostIP" || pod.Spec.DNSPolicy != "" {
+		t.Errorf("%+v", c)
 	}
 }

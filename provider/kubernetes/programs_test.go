@@ -22,13 +22,25 @@ func program(t *testing.T) (path string, env []string) {
 	return path, append(os.Environ(), "KUBECONFIG="+config, "FUMEHOOD_PROVIDER=kubernetes", "FUMEHOOD_GUEST_IMAGE="+guestImage, "FUMEHOOD_BINARY="+path)
 }
 
+// webProject is a project with a service that another one reaches by its name.
+const webProject = `
+services:
+  default: {image: IMAGE, command: sleep infinity, depends_on: {web: {condition: service_healthy}}}
+  web:
+    image: IMAGE
+    command: [sh, -c, "mkdir /www; echo page > /www/index.html; exec httpd -f -p 8080 -h /www"]
+    healthcheck: {test: [CMD, wget, -qO-, "http://127.0.0.1:8080/"], interval: 50ms, retries: 100}
+`
+
 // The commands work with a cluster as with other providers.
 func TestPrograms_commandLine(t *testing.T) {
 	t.Parallel()
 	path, env := program(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"in": "content\n",
+		"in":           "content\n",
+		"bind.yaml":    "services: {a: {image: i, volumes: ['.:/w:ro']}}\n",
+		"compose.yaml": strings.ReplaceAll(webProject, "IMAGE", pushed(t, busybox)),
 		"task.yaml": "name: sums\nsandbox: {image: " + debian + "}\nsolution: {command: [sh, -c, 'cat /task/prompt > answer']}\n" +
 			"samples:\n- {id: one, files: {/task/prompt: {content: 'one'}}}\n",
 	} {
@@ -52,7 +64,10 @@ func TestPrograms_commandLine(t *testing.T) {
 		{"cp in " + name + ":/tmp/in", 0, ""},
 		{"cp " + name + ":/tmp/in out", 0, ""},
 		{"exec " + name + " -- cat /tmp/in", 0, "content"},
-		{"connect " + name, 0, "fumehood shell " + name},
+		{"connect " + name, 0, "fumehood shell " + name + " --provider kubernetes --namespace default"},
+		{"run --network bridge --image " + debian + " -- cat /etc/resolv.conf", 0, "nameserver 10."},
+		{"run -f compose.yaml -- wget -qO- http://web:8080/", 0, "page"},
+		{"config -f bind.yaml", 125, "bind.yaml:1: services.a.volumes.0: "},
 		{"cleanup --dry-run", 0, name + ": left"},
 		{"down " + name, 0, name},
 		{"down " + name, 125, "no sandbox " + name},
