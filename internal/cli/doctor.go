@@ -18,7 +18,7 @@ func (a *commandLine) newDoctorCommand() *cobra.Command {
 	var asJSON, rights bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what runs sandboxes: the Docker daemon, this machine, or a cluster",
+		Short: "Check what runs sandboxes: a Docker daemon, machine or cluster",
 		Long: `Doctor reports which daemon is used, what the daemon and its machine support,
 and what that means for isolation. In a sandbox of an image that it builds
 itself, without a registry, it looks for a network and tries to exceed the
@@ -30,7 +30,7 @@ code is 1 if a check failed.
 --print-rbac prints the Role that an account needs for --provider kubernetes.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json
-  fumehood doctor --provider kubernetes --namespace evals --print-rbac | kubectl apply -f -`,
+  fumehood doctor --provider kubernetes --print-rbac | kubectl apply -f -`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if rights {

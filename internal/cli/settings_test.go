@@ -109,7 +109,7 @@ func TestSettings_errors(t *testing.T) {
 		env          map[string]string
 		want         string
 	}{
-		{"no such setting", "image: a\nimgae: b\n", nil, `config.yaml:2: there is no setting "imgae", only allow-read, allow-unenforced-limits, cpus, default-image, disk, egress, image,`},
+		{"no such setting", "image: a\nimgae: b\n", nil, `config.yaml:2: there is no setting "imgae", only allow-read, allow-unenforced-limits, cpus, default-image, disk, egress, guest-image, image,`},
 		{"what is no setting but a flag", "json: true\n", nil, `config.yaml:1: there is no setting "json"`},
 		{"a list for a value", "user:\n  - a\n", nil, "config.yaml:2: user: a plain value was expected"},
 		{"no mapping", "- image\n", nil, "config.yaml:1: a mapping of settings to values was expected"},

@@ -20,9 +20,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
@@ -239,6 +242,10 @@ func pushed(t testing.TB, ref string) string {
 	}
 	img, err := tarball.ImageFromPath(file, nil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	// Another image: a kubelet that has pulled one does not use it by its name of an archive, unless it is pulled by that too.
+	if img, err = mutate.CreatedAt(img, v1.Time{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	tag, err := name.NewTag(images.host + "/" + ref + ":1")

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,10 +140,15 @@ func (u *unit) Death(ctx context.Context) box.Death {
 	return deathOf(pod, u.container)
 }
 
+// pullPatience is how long a start waits for the kubelet, which tries again when a registry has failed: after 10 and 20 s.
+const pullPatience = 35 * time.Second
+
 // awaitStart waits until the container runs.
 func (u *unit) awaitStart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, u.p.opts.Pending)
 	defer cancel()
+	var failed error          // of a registry
+	var over <-chan time.Time // when the kubelet has tried again
 	for {
 		pod, changed := u.w.now(u.pod)
 		if pod = u.own(pod); pod == nil { // it was deleted, or the watch is late
@@ -153,18 +159,28 @@ func (u *unit) awaitStart(ctx context.Context) error {
 			if runs(pod, u.container) {
 				return nil
 			}
-			if err := hindrance(pod); err != nil {
+			err := hindrance(pod)
+			if err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
 				return err
 			}
+			if err != nil && over == nil {
+				over = time.After(pullPatience)
+			}
+			failed = cmp.Or(err, failed)
 			if d := deathOf(pod, u.container); d.Err != nil {
 				return d.Err
 			}
 		}
 		select {
 		case <-changed:
+		case <-over:
+			return failed
 		case <-ctx.Done():
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return context.Cause(ctx)
+			}
+			if failed != nil {
+				return failed
 			}
 			return &fumehood.Error{
 				Class: fumehood.ErrLimit, Err: fmt.Errorf("the Pod does not run after %v, which is the limit: %s", u.p.opts.Pending, pendingReason(pod)),

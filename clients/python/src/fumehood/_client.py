@@ -75,8 +75,8 @@ class AsyncClient:
     url is unix:PATH, http://HOST:PORT or https://HOST:PORT. timeout limits the connection and the start of a server, in
     seconds. The other arguments are for a server of the client's own, and a url excludes them:
 
-    - provider: "docker", "native", "kubernetes", "local" (no isolation) or "auto", the default: "docker", else "native".
-      runtime is the container runtime.
+    - provider: "docker", "native", "kubernetes", "local" (no isolation) or "auto", the default: "docker", or else
+      "native". runtime is the container runtime.
     - namespace, kube_context, guest_image, pull_secrets, reserve_memory, reserve_cpus, pending: for "kubernetes", where
       Pods are, the image from which they get the guest, the secrets by which nodes pull images, what a node keeps free
       for each, and how long one may wait for a node or its images.
