@@ -60,7 +60,10 @@ while True: s.accept()
 		t.Fatal(err)
 	}
 	var address string
-	for e := range serve.Events() {
+	for e, err := range serve.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if address = strings.TrimSpace(string(e.Data)); address != "" {
 			break
 		}

@@ -40,7 +40,7 @@ func TestPrograms_commandLine(t *testing.T) {
 	for name, text := range map[string]string{
 		"in":           "content\n",
 		"bind.yaml":    "services: {a: {image: i, volumes: ['.:/w:ro']}}\n",
-		"compose.yaml": strings.ReplaceAll(webProject, "IMAGE", pushed(t, busybox)),
+		"compose.yaml": strings.ReplaceAll(webProject, "IMAGE", pushed(t)),
 		"task.yaml": "name: sums\nsandbox: {image: " + debian + "}\nsolution: {command: [sh, -c, 'cat /task/prompt > answer']}\n" +
 			"samples:\n- {id: one, files: {/task/prompt: {content: 'one'}}}\n",
 	} {

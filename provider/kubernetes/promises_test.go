@@ -50,7 +50,7 @@ func TestProvider_Promises(t *testing.T) {
 		{"debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester"}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
 		{"of another process debian user", fumehood.Spec{Image: debian, User: "tester", Dir: "/home/tester", Keep: true}, conformance.Users{Name: "daemon", UID: 1, GID: 1}},
 		{"static root", fumehood.Spec{Image: static}, conformance.Users{UID: 2000, GID: 0}},
-		{"compose project busybox root", project(twoPrograms, pushed(t, busybox)), conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
+		{"compose project busybox root", project(twoPrograms, pushed(t)), conformance.Users{Name: "tester", UID: 1000, GID: 1000}},
 	} {
 		exceptions := map[string]conformance.Exception{}
 		if c.spec.User == "" {
@@ -69,7 +69,7 @@ func TestProvider_Promises(t *testing.T) {
 				var sb fumehood.Sandbox
 				switch spec := c.spec; {
 				case spec.Compose != nil && keeps:
-					sb = keep(t, p, project(twoWaiting, pushed(t, busybox)))
+					sb = keep(t, p, project(twoWaiting, pushed(t)))
 				case keeps || spec.Keep:
 					sb = keep(t, p, spec)
 				default:
@@ -101,7 +101,7 @@ func TestProvider_Promises(t *testing.T) {
 func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	config := node(t)
-	image := pushed(t, busybox) // of projects, whose images are looked up in their registry
+	image := pushed(t) // of projects, whose images are looked up in their registry
 	conformance.RunProvider(t, conformance.ProviderHarness{
 		Column: "kubernetes provider", OneHostName: true,
 		Spec: fumehood.Spec{Image: image}, Failing: fumehood.Spec{Image: busybox, Dir: "/etc/passwd"},
@@ -224,20 +224,17 @@ func project(text, image string) fumehood.Spec {
 	return fumehood.Spec{Compose: &fumehood.Compose{Content: strings.ReplaceAll(text, "IMAGE", image)}}
 }
 
-// pushed pushes an image of the Docker Engine to a registry in this process, and returns its name there.
-func pushed(t testing.TB, ref string) string {
+// pushed pushes busybox of the Docker Engine to a registry in this process, and returns its name there.
+func pushed(t testing.TB) string {
 	t.Helper()
 	images.Lock()
 	defer images.Unlock()
-	if images.host == "" {
-		s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)))) // as long as the process
-		images.host, images.there = strings.TrimPrefix(s.URL, "http://"), map[string]string{}
+	if images.busybox != "" {
+		return images.busybox
 	}
-	if images.there[ref] != "" {
-		return images.there[ref]
-	}
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)))) // as long as the process
 	file := filepath.Join(t.TempDir(), "image.tar")
-	if out, err := exec.CommandContext(t.Context(), "docker", "save", "-o", file, ref).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "docker", "save", "-o", file, busybox).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	img, err := tarball.ImageFromPath(file, nil)
@@ -248,20 +245,19 @@ func pushed(t testing.TB, ref string) string {
 	if img, err = mutate.CreatedAt(img, v1.Time{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	tag, err := name.NewTag(images.host + "/" + ref + ":1")
+	tag, err := name.NewTag(strings.TrimPrefix(s.URL, "http://") + "/" + busybox + ":1")
 	if err == nil {
 		err = remote.Write(tag, img, remote.WithContext(t.Context()))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	images.there[ref] = tag.String()
-	return tag.String()
+	images.busybox = tag.String()
+	return images.busybox
 }
 
 // images are those in the registry of this process.
 var images struct {
 	sync.Mutex
-	host  string
-	there map[string]string // by name in the Engine
+	busybox string // its name
 }

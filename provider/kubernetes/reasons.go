@@ -46,7 +46,11 @@ func hindrance(pod *corev1.Pod) error {
 			if isOfSpec(w.Message) {
 				class = fumehood.ErrConfig
 			}
-			return &fumehood.Error{Class: class, Err: fmt.Errorf("image %s: %s: %s", s.Image, w.Reason, cmp.Or(text, "no message")), Hint: hintOf(w.Reason)}
+			err := fmt.Errorf("image %s: %s: %s", s.Image, w.Reason, cmp.Or(text, "no message"))
+			if class == fumehood.ErrUnavailable { //nolint:errorlint // the class itself
+				err = &pullError{err}
+			}
+			return &fumehood.Error{Class: class, Err: err, Hint: hintOf(w.Reason)}
 		case t != nil && s.Name == initName && t.ExitCode != 0:
 			return &fumehood.Error{
 				Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the init container with the guest's image %s has failed: exit code %d, %s", s.Image, t.ExitCode, box.Readable(t.Message)),
@@ -56,6 +60,9 @@ func hindrance(pod *corev1.Pod) error {
 	}
 	return nil
 }
+
+// pullError is the failure of a registry. The kubelet tries again.
+type pullError struct{ error }
 
 func hintOf(reason string) string {
 	switch reason {

@@ -71,7 +71,7 @@ func (sb *sandbox) Make(ctx context.Context) (err error) {
 		s.Service.Service = m.Service
 		var program *box.Program
 		if sb.Spec.Compose != nil {
-			program = box.NewProgram(sb.p.lives, &sb.Sandbox, s.Service, m.Member, sb.p.opts.Logger)
+			program = box.NewProgram(sb.p.lives, &sb.Sandbox, s.Service, m.Member, sb.p.opts.Logger) //nolint:contextcheck // it outlives the start
 		}
 		s.unit().program = program
 		sb.programs = append(sb.programs, program)

@@ -151,26 +151,15 @@ func (u *unit) awaitStart(ctx context.Context) error {
 	var over <-chan time.Time // when the kubelet has tried again
 	for {
 		pod, changed := u.w.now(u.pod)
-		if pod = u.own(pod); pod == nil { // it was deleted, or the watch is late
-			if d := u.Death(ctx); d.Err != nil {
-				return d.Err
-			}
-		} else {
-			if runs(pod, u.container) {
-				return nil
-			}
-			err := hindrance(pod)
-			if err != nil && !errors.Is(err, fumehood.ErrUnavailable) {
-				return err
-			}
-			if err != nil && over == nil {
-				over = time.After(pullPatience)
-			}
-			failed = cmp.Or(err, failed)
-			if d := deathOf(pod, u.container); d.Err != nil {
-				return d.Err
-			}
+		ready, err := u.ready(ctx, pod)
+		pull, _ := errors.AsType[*pullError](err)
+		if ready || err != nil && pull == nil {
+			return err
 		}
+		if pull != nil && over == nil {
+			over = time.After(pullPatience)
+		}
+		failed = cmp.Or(err, failed)
 		select {
 		case <-changed:
 		case <-over:
@@ -179,15 +168,26 @@ func (u *unit) awaitStart(ctx context.Context) error {
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return context.Cause(ctx)
 			}
-			if failed != nil {
-				return failed
-			}
-			return &fumehood.Error{
+			return cmp.Or(failed, error(&fumehood.Error{
 				Class: fumehood.ErrLimit, Err: fmt.Errorf("the Pod does not run after %v, which is the limit: %s", u.p.opts.Pending, pendingReason(pod)),
 				Hint: "add nodes, wait until other Pods have ended, or lower the sandbox's limits",
-			}
+			}))
 		}
 	}
+}
+
+// ready reports whether the container runs, or why it will not. A pullError may pass.
+func (u *unit) ready(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	if pod = u.own(pod); pod == nil { // it was deleted, or the watch is late
+		return false, u.Death(ctx).Err
+	}
+	if runs(pod, u.container) {
+		return true, nil
+	}
+	if err := hindrance(pod); err != nil {
+		return false, err
+	}
+	return false, deathOf(pod, u.container).Err
 }
 
 // Check describes the health check of the service's own program.
