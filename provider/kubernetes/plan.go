@@ -120,10 +120,14 @@ func (p *Provider) members(ctx context.Context, spec fumehood.Spec, rec *provide
 	p.life.LogChanges(spec, changes)
 	found, names := make([]member, len(all)), containerNames(all)
 	for i, m := range all {
+		m.Shm = cmp.Or(m.Shm, defaultShm) // the containers of a Pod share one otherwise
 		found[i] = member{m, names[i], sources[m.Name].Image, sources[m.Name].Pull}
 	}
 	return found, nil
 }
+
+// defaultShm is the size of a service's own /dev/shm in bytes, as in Docker.
+const defaultShm = 64 << 20
 
 // member is a service of a sandbox: a container of the Pod.
 type member struct {

@@ -197,7 +197,7 @@ volumes: {data: {}, own: {}, last: {}}
 	}; !slices.Equal(got, want) {
 		t.Errorf("main mounts %q, want %q", got, want)
 	}
-	if got, want := mounts(back), []string{guest, "volume-1 /d false", "volume-4 /l false", "fumehood-guest /etc/hostshosts1 true"}; !slices.Equal(got, want) {
+	if got, want := mounts(back), []string{guest, "volume-1 /d false", "volume-4 /l false", "volume-5 /dev/shm false", "fumehood-guest /etc/hostshosts1 true"}; !slices.Equal(got, want) {
 		t.Errorf("the other one mounts %q, want %q", got, want)
 	}
 	if got := s.InitContainers[0].Command; len(got) != 6 || !strings.Contains(got[5], "127.0.0.1\tmain front\n127.0.0.1\tBack_End\n") {
