@@ -84,7 +84,10 @@ type Sandbox struct {
 	fumehood.Info
 	Kept    bool      `json:"kept,omitempty" doc:"it outlives its lease"`
 	Expires time.Time `json:"expires,omitzero" doc:"when a kept sandbox is removed"`
-	Reason  string    `json:"provider_reason,omitempty" doc:"why the server has this provider, if it is because the Docker Engine refuses its user"`
+	// Created and States are only in a list of kept sandboxes. States are by service, as in provider.KeptSandbox.
+	Created time.Time         `json:"created,omitzero" doc:"when it was started; only in a list, of a kept sandbox"`
+	States  map[string]string `json:"states,omitempty" doc:"for display, by service; only in a list, of a kept sandbox"`
+	Reason  string            `json:"provider_reason,omitempty" doc:"why the server has this provider, if it is because the Docker Engine refuses its user"`
 }
 
 // Cmd is a command. The fields are those of fumehood.Cmd.
@@ -168,6 +171,9 @@ type Process struct {
 	Args    []Text    `json:"args"`
 	Started time.Time `json:"started"`
 	Ended   bool      `json:"ended"`
+	// Detached is its number among the service's detached commands, as in fumehood.ProcessInfo.
+	Detached int  `json:"detached,omitempty" doc:"its number among the service's detached commands, from 1"`
+	Stdin    bool `json:"stdin,omitempty" doc:"its standard input was left open for writes, of a detached command"`
 }
 
 // Types of events.

@@ -23,6 +23,8 @@ const (
 
 // processes are the commands of a sandbox that were started.
 type processes struct {
+	joining sync.Mutex // held during join
+
 	mu    sync.Mutex
 	all   map[string]*process
 	order []*process
@@ -43,7 +45,44 @@ func newProcesses() processes { return processes{all: map[string]*process{}} }
 
 func (p *process) describe() *api.Process {
 	info := p.Info()
-	return &api.Process{ID: p.id, Args: api.Texts(info.Args), Started: info.Started, Ended: info.Ended}
+	return &api.Process{
+		ID: p.id, Args: api.Texts(info.Args), Started: info.Started, Ended: info.Ended, Detached: info.ID,
+		Stdin: info.ID > 0 && provider.HasStdin(p.Process),
+	}
+}
+
+// join adds the detached commands of a service that other processes have started, and forgets those that are gone.
+func (h *held) join(ctx context.Context, svc fumehood.Service) error {
+	h.joining.Lock()
+	defer h.joining.Unlock()
+	if err := svc.RefreshProcesses(ctx); err != nil {
+		return err
+	}
+	service, there := svc.ServiceInfo().Name, map[fumehood.Process]bool{}
+	for _, proc := range svc.Processes() {
+		there[proc] = true
+	}
+	h.mu.Lock()
+	for _, p := range slices.Clone(h.order) {
+		switch {
+		case p.service != service || p.Info().ID == 0:
+		case there[p.Process]:
+			delete(there, p.Process)
+		default:
+			h.forget(p)
+		}
+	}
+	h.mu.Unlock()
+	for _, proc := range svc.Processes() {
+		if !there[proc] {
+			continue
+		}
+		out := newStream(proc, h.s.opts.grace, false)
+		out.kept = [3]bool{fumehood.Stdout: true, fumehood.Stderr: true}
+		go out.pump(h.s.life, true) //nolint:contextcheck // it outlives the request
+		h.add(service, proc, out)
+	}
+	return nil
 }
 
 func (p *process) end(ctx context.Context) error { return p.Kill(ctx) }
