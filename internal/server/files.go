@@ -235,6 +235,11 @@ func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput)
 	if length < 0 {
 		length = math.MaxInt64 - i.Offset
 	}
+	if length == 0 { // the content would not be read
+		if _, err := svc.ReadRange(ctx, i.Path, i.Offset, 0); err != nil {
+			return nil, err
+		}
+	}
 	r := ranges(func(at, n int64) ([]byte, error) { return svc.ReadRange(ctx, i.Path, at, n) })
 	content := bufio.NewReaderSize(io.NewSectionReader(r, i.Offset, length), rangeSize)
 	limit, err := i.limit(io.NopCloser(content), -1, nil)
