@@ -43,14 +43,15 @@ const LimitProcesses = "processes"
 
 // Error describes a failure. How a program ended is never an Error.
 type Error struct {
-	Code    fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
-	Message string        `json:"message" doc:"what failed and why, without the hint; bytes that are not UTF-8 are written as \\xNN"`
-	Op      string        `json:"op,omitempty" doc:"the operation that failed"`
-	Service string        `json:"service,omitempty" doc:"the service of the operation"`
-	Path    Text          `json:"path,omitempty" doc:"the file, as given by the caller"`
-	Hint    string        `json:"hint,omitempty" doc:"what the user can do about it"`
-	Flag    string        `json:"flag,omitempty" doc:"the flag of fumehood serve, without its dashes, that permits it or sets the limit"`
-	Limit   string        `json:"limit,omitempty" doc:"processes if a command did not start because the sandbox's limit on processes is reached"`
+	Code      fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
+	Message   string        `json:"message" doc:"what failed and why, without the hint; bytes that are not UTF-8 are written as \\xNN"`
+	Op        string        `json:"op,omitempty" doc:"the operation that failed"`
+	Service   string        `json:"service,omitempty" doc:"the service of the operation"`
+	Path      Text          `json:"path,omitempty" doc:"the file, as given by the caller"`
+	Hint      string        `json:"hint,omitempty" doc:"what the user can do about it"`
+	Flag      string        `json:"flag,omitempty" doc:"the flag of fumehood serve, without its dashes, that permits it or sets the limit"`
+	Unhealthy string        `json:"unhealthy,omitempty" doc:"the service whose own health check has failed, of a start"`
+	Limit     string        `json:"limit,omitempty" doc:"processes if a command did not start because the sandbox's limit on processes is reached"`
 }
 
 // ErrorOf returns the JSON form of an error.

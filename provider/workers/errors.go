@@ -45,13 +45,17 @@ func errorOf(e api.Error, status int) error {
 		class = fumehood.ErrInfrastructure
 	}
 	r := &refusal{answer: e, status: status, text: e.Message}
-	if e.Service != "" {
-		about := fumehood.Error{Op: e.Op, Service: e.Service, Path: string(e.Path)}
-		r.text = strings.TrimPrefix(e.Message, about.Error()+": ")
+	if e.Service != "" { // which, like the path, may be that of an inner error
+		for _, about := range []fumehood.Error{{Op: e.Op, Service: e.Service, Path: string(e.Path)}, {Op: e.Op, Service: e.Service}, {Op: e.Op}} {
+			if text, ok := strings.CutPrefix(e.Message, about.Error()+": "); ok {
+				r.text = text
+				break
+			}
+		}
 	}
 	typed := &fumehood.Error{Class: class, Err: r, Hint: e.Hint}
 	if e.Limit == api.LimitProcesses {
-		typed.Err = errors.Join(&provider.ProcessLimit{Text: r.text})
+		typed.Err = &provider.ProcessLimit{Text: r.text}
 	}
 	return typed
 }
@@ -63,7 +67,11 @@ func startError(err error) error {
 		return err
 	}
 	e := r.answer
-	return &fumehood.Error{Op: e.Op, Service: e.Service, Path: string(e.Path), Class: fumehood.ClassOf(err), Err: r, Hint: e.Hint}
+	typed := &fumehood.Error{Op: e.Op, Service: e.Service, Path: string(e.Path), Class: fumehood.ClassOf(err), Err: r, Hint: e.Hint}
+	if e.Unhealthy != "" {
+		typed.Err = &provider.Unhealthy{Service: e.Unhealthy, Err: r}
+	}
+	return typed
 }
 
 // codeOf returns the code of an error that a worker has answered with, else "".

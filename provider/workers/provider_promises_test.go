@@ -3,8 +3,10 @@
 package workers_test
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,11 +22,26 @@ services:
   db: {image: ` + busybox + `, command: [sh, -c, "echo last words; exit 3"], healthcheck: {test: "true", interval: 1h}}
 `
 
+// leased replaces the promises about a reaper and cleanups: of a killed process, the worker removes all sandboxes.
+var leased = conformance.ProviderException{
+	Reason: "no reaper; the worker removes sandboxes 5 s after their process has died",
+	Check: func(t *testing.T, c *conformance.ProviderCase) {
+		for _, phase := range []string{"command", "files", "start"} {
+			name := "promise-" + strings.ToLower(rand.Text()[:12])
+			conformance.StartOwner(t, phase, c.Dir, name, false)()
+			conformance.Eventually(t, "the worker removes the sandbox", func() bool { return !c.Exists(t, name) })
+		}
+	},
+}
+
 func TestRunProvider_Promises(t *testing.T) {
 	t.Parallel()
 	conformance.RunProvider(t, conformance.ProviderHarness{
 		Column: "workers provider",
-		Spec:   fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: &fumehood.Compose{Content: broken}},
+		Exceptions: map[string]conformance.ProviderException{
+			"killed/reaper removes all": leased, "killed/cleanup removes all without a reaper": leased,
+		},
+		Spec: fumehood.Spec{Image: busybox}, Failing: fumehood.Spec{Compose: &fumehood.Compose{Content: broken}},
 		New: func(t *testing.T) conformance.Subject {
 			s := serve(t, "--allow-kept", "--allow-unsafe", "--allow-egress", "--allow-host-path", os.TempDir())
 			return conformance.Subject{

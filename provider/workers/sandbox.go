@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,8 +78,7 @@ func (sb *sandbox) post(ctx context.Context, path string, body any) error {
 	return sb.w.call(ctx, r, nil)
 }
 
-// Close removes the sandbox, or leaves a kept one with its detached commands. A sandbox that is lost is removed by its
-// worker.
+// Close removes the sandbox, or leaves a kept one with its detached commands.
 func (sb *sandbox) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
@@ -87,14 +87,27 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	}
 	if sb.keep {
 		sb.leave(ctx)
-	} else if err := sb.w.call(ctx, sb.request(http.MethodDelete, ""), nil); err != nil && !isGone(err) && !sb.isLost(ctx, err) {
-		return err
-	}
-	if sb.keep {
 		sb.close()
+	} else if err := sb.remove(ctx); err != nil {
+		return err
 	}
 	sb.place.Leave()
 	return nil
+}
+
+// discard removes a sandbox whose start fails, also a kept one.
+func (sb *sandbox) discard(ctx context.Context) error {
+	sb.keep = false
+	return sb.Close(ctx)
+}
+
+// remove removes the sandbox. One that is lost is removed by its worker.
+func (sb *sandbox) remove(ctx context.Context) error {
+	err := sb.w.call(ctx, sb.request(http.MethodDelete, ""), nil)
+	if isGone(err) || sb.isLost(ctx, err) {
+		return nil
+	}
+	return err
 }
 
 // isLost reports whether an error is that of a worker that is lost. It waits until that is known.
@@ -148,7 +161,7 @@ type service struct {
 	name  string
 	ports *box.Ports
 
-	mu  sync.Mutex
+	mu  sync.Mutex     // also held while Connection forwards ports
 	ids map[int]string // of detached commands in paths, by their numbers
 }
 
@@ -178,10 +191,23 @@ func (s *service) KillAll(ctx context.Context) error {
 	return s.sb.w.call(ctx, r, nil)
 }
 
-// Connection lists the ports that this process forwards: the shell and the other ports are the worker's.
+// Connection lists the ports that this process forwards. Those that a project publishes on its worker are forwarded from free
+// ports of this machine. A shell would be a command of the worker's machine, so there is none.
 func (s *service) Connection(ctx context.Context, user string) (c fumehood.Connection, err error) {
-	err = s.sb.w.call(ctx, s.request(http.MethodGet, "/connection", user), &c)
-	return fumehood.Connection{Container: c.Container, Ports: s.ports.All()}, err
+	if err := s.sb.w.call(ctx, s.request(http.MethodGet, "/connection", user), &c); err != nil {
+		return fumehood.Connection{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range c.Ports {
+		if p.Protocol == fumehood.ProtocolUDP || slices.ContainsFunc(s.ports.All(), func(own fumehood.Port) bool { return own.Container == p.Container }) {
+			continue
+		}
+		if _, err := s.ports.Listen(ctx, fumehood.Port{Container: p.Container}); err != nil {
+			return fumehood.Connection{}, err
+		}
+	}
+	return fumehood.Connection{Container: c.Container, Ports: s.ports.All()}, nil
 }
 
 func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {

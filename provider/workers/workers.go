@@ -9,7 +9,8 @@
 // dies, the workers remove its sandboxes after 5 seconds, except kept ones.
 //
 // What a spec may request depends on the flags of `fumehood serve`, such as --allow-egress and --allow-kept. Paths in a spec,
-// of mounts and Compose files, are paths of the worker's machine.
+// of mounts and Compose files, are paths of the worker's machine. Published ports are those of this machine: this process
+// forwards TCP, and no UDP, while it has the sandbox.
 package workers
 
 import (
@@ -107,13 +108,18 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, place *box.Pla
 	if err != nil {
 		return nil, startError(err)
 	}
+	for _, port := range spec.Ports {
+		if _, err := sb.services[sb.info.Services[0].Name].Forward(ctx, port); err != nil {
+			return nil, errors.Join(err, sb.discard(ctx))
+		}
+	}
 	return sb, nil
 }
 
-// portable returns a spec as a worker can read it: with the values of this process's variables, and without programs and
-// relative paths of this machine.
+// portable returns a spec as a worker can read it: with the values of this process's variables, and without programs,
+// ports and relative paths of this machine.
 func portable(spec fumehood.Spec) fumehood.Spec {
-	spec.Binary, spec.Journal, spec.Logger = "", nil, nil
+	spec.Binary, spec.Ports, spec.Journal, spec.Logger = "", nil, nil, nil
 	if abs, err := filepath.Abs(spec.ConfigFile); err == nil && spec.ConfigFile != "" {
 		spec.ConfigFile = abs
 	}
