@@ -84,7 +84,7 @@ var gates = map[string]map[string]string{
 	// of paths, queries and headers
 	"parameters": {
 		"Fumehood-Lease": "Server.hold", "Idempotency-Key": "lease.checkKey", "Idempotency-Received": ofClient, "after": number, "atomic": insideOnly, "by": ofClient, "evaluation": "lookup: one of the lease",
-		"folder": "Server.checkRunPath", "follow": ofClient, "image": "Server.status: Permit.image", "modified": insideOnly, "refresh": ofClient, "tail": number, "wait": "holds the client's own command, for as long as its lease", "format": ofClient, "from": number, "journal": ofClient + ", of which memory is bounded", "limit": number,
+		"folder": "Server.checkRunPath", "follow": ofClient, "image": "Server.status: Permit.checkImage", "modified": insideOnly, "refresh": ofClient, "tail": number, "wait": "holds the client's own command, for as long as its lease", "format": ofClient, "from": number, "journal": ofClient + ", of which memory is bounded", "limit": number,
 		"idle_ms": "Server.idleTime", "key": "lease.checkKey", "kill": ofClient, "lease": "Server.hold", "length": number, "max_bytes": ofClient, "mode": number,
 		"number": "openSession.snapshots: a checkpoint of the session", "offset": number, "owner": insideOnly, "pass_at": number, "path": insideOnly, "port": insideOnly, "process": "held.process: one of the sandbox",
 		"provider": "Server.permitted", "run": "Server.checkRunPath", "runtime": "lookup: one of the session", "sandbox": "Server.find: one of the lease, or a kept one", "service": insideOnly,

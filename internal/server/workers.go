@@ -85,12 +85,23 @@ func (s *Server) status(ctx context.Context, in *struct {
 		}
 		st.CPUs, st.Memory = machine.CPUs, machine.Memory
 	}
-	if b, ok := p.(provider.ImageBuilder); ok && in.Image != "" && s.opts.Permit.image(in.Image) {
-		if _, st.HasImage, err = b.FindImage(ctx, in.Image); err != nil {
+	if in.Image != "" && s.opts.Permit.checkImage(in.Image) == nil {
+		if st.HasImage, err = hasImage(ctx, p, in.Image); err != nil {
 			s.opts.Logger.Debug("an image is not looked up", "error", err)
 		}
 	}
 	return &output[api.Status]{st}, nil
+}
+
+// hasImage reports whether a provider has an image, as far as it can tell.
+func hasImage(ctx context.Context, p fumehood.Provider, image string) (has bool, err error) {
+	switch p := p.(type) {
+	case provider.ImageFinder:
+		return p.HasImage(ctx, image)
+	case provider.ImageBuilder:
+		_, has, err = p.FindImage(ctx, image)
+	}
+	return has, err
 }
 
 // availableMemory returns how many bytes of this machine's memory can be allocated; 0 if unknown.

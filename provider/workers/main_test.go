@@ -4,6 +4,7 @@ package workers_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -75,6 +76,7 @@ var prepared = sync.OnceValue(func() error {
 type server struct {
 	url, state string
 	dir        string // with its socket
+	cache      string // of images; empty means the shared one
 	cmd        *exec.Cmd
 	ended      chan struct{}
 }
@@ -85,6 +87,16 @@ func serve(t *testing.T, flags ...string) *server {
 	s := &server{dir: shortDir(t)}
 	s.url = "unix:" + filepath.Join(s.dir, "socket")
 	s.start(t, append([]string{"--socket", filepath.Join(s.dir, "socket")}, flags...)...)
+	await(t, "unix", filepath.Join(s.dir, "socket"), s)
+	return s
+}
+
+// serveEmpty is serve without images.
+func serveEmpty(t *testing.T) *server {
+	t.Helper()
+	s := &server{dir: shortDir(t), cache: t.TempDir()}
+	s.url = "unix:" + filepath.Join(s.dir, "socket")
+	s.start(t, "--socket", filepath.Join(s.dir, "socket"))
 	await(t, "unix", filepath.Join(s.dir, "socket"), s)
 	return s
 }
@@ -114,7 +126,7 @@ func (s *server) start(t *testing.T, flags ...string) {
 	}
 	s.state, s.ended = filepath.Join(s.dir, "fumehood", "native"), make(chan struct{})
 	s.cmd = exec.Command(filepath.Join(shared, "bin", "fumehood"), append([]string{"serve", "--log-level", "warn", "--provider", "native"}, flags...)...) //nolint:noctx // the cleanup ends it
-	s.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+s.dir, "XDG_CACHE_HOME="+shared)
+	s.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+s.dir, "XDG_CACHE_HOME="+cmp.Or(s.cache, shared))
 	var log bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &log, &log
 	if err := s.cmd.Start(); err != nil {

@@ -47,6 +47,9 @@ type conn struct {
 	left  uint32 // bytes of the frame that is being read
 	ended bool
 
+	once   sync.Once
+	closed error // of Close
+
 	mu    sync.Mutex // of writes
 	frame []byte
 }
@@ -102,6 +105,9 @@ func (c *conn) CloseWrite() error {
 }
 
 func (c *conn) Close() error {
-	defer c.cancel()
-	return c.stream.Close()
+	c.once.Do(func() {
+		c.closed = c.stream.Close()
+		c.cancel()
+	})
+	return c.closed
 }
