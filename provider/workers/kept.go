@@ -1,9 +1,8 @@
 package workers
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -92,14 +91,14 @@ func (p *Provider) Open(ctx context.Context, name string) (fumehood.Sandbox, err
 	return sb, nil
 }
 
+// opError returns an error with an operation.
 func opError(op string, err error) error {
-	var typed *fumehood.Error
-	if errors.As(err, &typed) && (typed.Op == "" || typed.Op == "start sandbox") {
-		return &fumehood.Error{Op: op, Class: fumehood.ClassOf(err), Err: typed.Err, Hint: typed.Hint}
+	if err == nil {
+		return nil
 	}
-	class := fumehood.ClassOf(err)
-	if class == nil {
-		class = fumehood.ErrInfrastructure
+	class := cmp.Or(fumehood.ClassOf(err), fumehood.ErrInfrastructure)
+	if typed, ok := errors.AsType[*fumehood.Error](err); ok && (typed.Op == "" || typed.Op == "start sandbox") {
+		return &fumehood.Error{Op: op, Class: class, Err: typed.Err, Hint: typed.Hint}
 	}
 	return &fumehood.Error{Op: op, Class: class, Err: err}
 }
@@ -142,6 +141,9 @@ func (p *Provider) find(ctx context.Context, name string) (*worker, *lease, *api
 func (p *Provider) each(ctx context.Context, f func(*worker, *lease) error) error {
 	return box.InParallel(len(p.workers), func(i int) error {
 		w := p.workers[i]
+		if err := w.skipped(); err != nil {
+			return err
+		}
 		l, err := w.newLease(ctx)
 		if err != nil {
 			return err
@@ -206,28 +208,16 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 		return opError(op, err)
 	}
 	defer body.Close()
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 64<<10), maxLine)
-	for lines.Scan() {
-		var e api.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return opError(op, err)
-		}
-		switch {
-		case e.Type == api.EventError:
-			return opError(op, errorOf(*e.Error, 0))
-		case e.Type == api.EventEnd:
-			return nil
-		case e.Type == api.EventOutput && e.Stream == fumehood.Stderr.String():
-			out(fumehood.Stderr, e.Data)
-		case e.Type == api.EventOutput:
-			out(fumehood.Stdout, e.Data)
-		}
-	}
-	if ctx.Err() != nil {
+	_, err = eachEvent(body, func(s fumehood.Stream, e *api.Event) { out(s, e.Data) })
+	switch _, lost := asLost(err); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
 		return &fumehood.Error{Op: op, Class: fumehood.ErrCanceled, Err: fumehood.Cause(ctx)}
+	case lost:
+		err = &fumehood.Error{Class: fumehood.ErrUnavailable, Err: err}
 	}
-	return opError(op, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: lines.Err()})
+	return opError(op, err)
 }
 
 // Cleanup removes what ended processes of the workers left, or kept sandboxes. Caches and objects of others stay: Caches and

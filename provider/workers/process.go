@@ -2,6 +2,7 @@ package workers
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -251,9 +252,22 @@ func (p *process) follow() (*fumehood.Result, error) {
 
 // events passes on what a connection brings until it brings the end, or breaks.
 func (p *process) events(body io.Reader) (*fumehood.Result, error) {
+	return eachEvent(body, func(s fumehood.Stream, e *api.Event) {
+		if n := e.Offset - p.at[s]; n > 0 {
+			p.skip(s, n)
+		}
+		if p.at[s] = e.Offset + int64(len(e.Data)); len(e.Data) > 0 {
+			p.out(s, e.Data)
+		}
+	})
+}
+
+// eachEvent calls a function with the output in a stream of events. It returns the result in the last one.
+func eachEvent(body io.Reader, output func(fumehood.Stream, *api.Event)) (*fumehood.Result, error) {
 	streams := map[string]fumehood.Stream{"stdout": fumehood.Stdout, "stderr": fumehood.Stderr}
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
+	lines.Split(splitLine)
 	for lines.Scan() {
 		var e api.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -261,13 +275,7 @@ func (p *process) events(body io.Reader) (*fumehood.Result, error) {
 		}
 		switch e.Type {
 		case api.EventOutput:
-			s := streams[e.Stream]
-			if n := e.Offset - p.at[s]; n > 0 {
-				p.skip(s, n)
-			}
-			if p.at[s] = e.Offset + int64(len(e.Data)); len(e.Data) > 0 {
-				p.out(s, e.Data)
-			}
+			output(streams[e.Stream], &e)
 		case api.EventEnd:
 			return e.Result, nil
 		case api.EventError:
@@ -275,6 +283,14 @@ func (p *process) events(body io.Reader) (*fumehood.Result, error) {
 		}
 	}
 	return nil, lines.Err()
+}
+
+// splitLine is bufio.ScanLines, without the part of a line before a connection breaks.
+func splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if atEOF && bytes.IndexByte(data, '\n') < 0 {
+		return len(data), nil, nil
+	}
+	return bufio.ScanLines(data, atEOF)
 }
 
 func (p *process) Write(b []byte) (int, error) {

@@ -41,6 +41,7 @@ var (
 	_ fumehood.Provider = (*Provider)(nil)
 	_ provider.Opener   = (*Provider)(nil)
 	_ provider.Cleaner  = (*Provider)(nil)
+	_ provider.Measurer = (*Provider)(nil)
 )
 
 // New returns a provider. It contacts no worker. Options that cannot be used are an ErrConfig.
@@ -137,6 +138,25 @@ func portable(spec fumehood.Spec) fumehood.Spec {
 	c.Env, c.HostEnv = env, nil
 	spec.Compose = &c
 	return spec
+}
+
+// Machine returns the processors and the memory of all workers that answer, together.
+func (p *Provider) Machine(ctx context.Context) (m provider.Machine, err error) {
+	var mu sync.Mutex
+	err = box.InParallel(len(p.workers), func(i int) error {
+		st, err := p.workers[i].status(ctx, "")
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		m.CPUs, m.Memory = m.CPUs+st.CPUs, m.Memory+st.Memory
+		return nil
+	})
+	if m.CPUs > 0 {
+		err = nil
+	}
+	return m, opError("measure workers", err)
 }
 
 // Close removes all sandboxes that this provider holds, except kept ones, and ends its leases.
