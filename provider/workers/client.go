@@ -159,7 +159,7 @@ func (w *worker) repeat(ctx context.Context, r *request, read func(*http.Respons
 	var since time.Time // when the failures began
 	for {
 		began := time.Now()
-		resp, err := w.send(ctx, r)
+		resp, err := w.send(ctx, r) //nolint:bodyclose // read has it
 		if err == nil {
 			err = read(resp)
 		}
@@ -192,7 +192,7 @@ func (w *worker) repeat(ctx context.Context, r *request, read func(*http.Respons
 // ended returns why a request is not repeated any more: its lease is lost, or the caller has given up.
 func (r *request) ended(ctx context.Context) error {
 	if r.lease != nil && r.lease.life.Err() != nil {
-		return context.Cause(r.lease.life)
+		return context.Cause(r.lease.life) //nolint:contextcheck // the lease's own
 	}
 	return ctx.Err()
 }
@@ -217,9 +217,9 @@ func (w *worker) send(ctx context.Context, r *request) (*http.Response, error) {
 	if r.lease != nil {
 		if r.lease.life.Err() != nil {
 			cancel()
-			return nil, lost(context.Cause(r.lease.life), false)
+			return nil, lost(context.Cause(r.lease.life), false) //nolint:contextcheck // the lease's own
 		}
-		stop := context.AfterFunc(r.lease.life, cancel)
+		stop := context.AfterFunc(r.lease.life, cancel) //nolint:contextcheck // the lease's own
 		end = func() { stop() }
 	}
 	done := sync.OnceFunc(func() { end(); cancel() })

@@ -167,7 +167,7 @@ func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSa
 		defer mu.Unlock()
 		for _, sb := range found.Sandboxes {
 			if sb.Kept && (len(names) == 0 || slices.Contains(names, sb.Name)) {
-				sb.Info.Provider = p.Name()
+				sb.Provider = p.Name()
 				all = append(all, provider.KeptSandbox{Info: sb.Info, Created: sb.Created, Expires: sb.Expires, States: sb.States})
 			}
 		}
@@ -203,7 +203,7 @@ func (p *Provider) Logs(ctx context.Context, name, service string, opts provider
 		return opError(op, err)
 	}
 	query := url.Values{"service": {service}, "tail": {strconv.Itoa(opts.Tail)}, "follow": {strconv.FormatBool(opts.Follow)}}
-	body, _, err := w.openStream(ctx, &request{method: http.MethodGet, path: "/v1/sandboxes/" + url.PathEscape(made.ID) + "/logs/events", query: query, lease: l})
+	body, err := w.openStream(ctx, &request{method: http.MethodGet, path: "/v1/sandboxes/" + url.PathEscape(made.ID) + "/logs/events", query: query, lease: l})
 	if err != nil {
 		return opError(op, err)
 	}

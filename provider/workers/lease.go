@@ -60,7 +60,7 @@ func (l *lease) hold() {
 	defer close(l.held)
 	alive := time.Now()
 	for l.life.Err() == nil {
-		body, _, err := l.w.openStream(l.life, &request{method: http.MethodGet, path: "/v1/leases/" + l.id + "/hold"})
+		body, err := l.w.openStream(l.life, &request{method: http.MethodGet, path: "/v1/leases/" + l.id + "/hold"})
 		if err == nil {
 			lines := bufio.NewReader(body)
 			for err == nil {
@@ -149,17 +149,17 @@ func isStale(err error) bool {
 }
 
 // openStream is open for an answer with heartbeats: a read fails if nothing arrives for a while.
-func (w *worker) openStream(ctx context.Context, r *request) (io.ReadCloser, http.Header, error) {
+func (w *worker) openStream(ctx context.Context, r *request) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	quiet := time.AfterFunc(silence, func() { cancel(errors.New("nothing has arrived for " + silence.String())) })
-	body, header, err := w.open(ctx, r)
+	body, _, err := w.open(ctx, r)
 	if err != nil {
 		quiet.Stop()
 		cancel(nil)
-		return nil, nil, err
+		return nil, err
 	}
 	quiet.Stop()
-	return &stream{body, quiet, cancel, w.name, ctx}, header, nil
+	return &stream{body, quiet, cancel, w.name, ctx}, nil
 }
 
 // stream is a body with heartbeats.
@@ -176,7 +176,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.quiet.Reset(silence)
 	defer s.quiet.Stop()
 	n, err := s.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && s.ctx.Err() != nil {
+	if err != nil && s.ctx.Err() != nil {
 		err = context.Cause(s.ctx)
 	}
 	if err != nil {

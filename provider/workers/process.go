@@ -201,7 +201,7 @@ func (p *process) Wait(context.Context) (provider.Exit, error) {
 	var err error
 	if p.live {
 		res, err = p.follow()
-	} else if err = p.s.sb.w.call(p.life, p.request(http.MethodGet, "/result"), res); err == nil {
+	} else if err = p.s.sb.w.call(p.life, p.request(http.MethodGet, "/result"), res); err == nil { //nolint:contextcheck // the command's own
 		deliver(res, p.out, p.skip, p.at)
 	}
 	p.mu.Lock()
@@ -227,7 +227,7 @@ func (p *process) follow() (*fumehood.Result, error) {
 		r.query.Set("stdout", strconv.FormatInt(p.at[fumehood.Stdout], 10))
 		r.query.Set("stderr", strconv.FormatInt(p.at[fumehood.Stderr], 10))
 		r.query.Set("wait", "true")
-		body, _, err := p.s.sb.w.openStream(p.life, r)
+		body, err := p.s.sb.w.openStream(p.life, r)
 		if err != nil { // it was repeated for a while
 			return nil, err
 		}

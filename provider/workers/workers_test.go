@@ -334,8 +334,13 @@ func TestService_Dial(t *testing.T) {
 func TestNew_options(t *testing.T) {
 	t.Parallel()
 	for _, opts := range []workers.Options{
-		{}, {URLs: []string{"worker"}}, {URLs: []string{"ftp://worker"}}, {URLs: []string{"unix:"}}, {URLs: []string{"http://worker/path"}},
-		{URLs: []string{"https://worker"}, CAFile: "/dev/null"}, {URLs: []string{"https://worker"}, CAFile: "/no/such/file"},
+		{},
+		{URLs: []string{"worker"}},
+		{URLs: []string{"ftp://worker"}},
+		{URLs: []string{"unix:"}},
+		{URLs: []string{"http://worker/path"}},
+		{URLs: []string{"https://worker"}, CAFile: "/dev/null"},
+		{URLs: []string{"https://worker"}, CAFile: "/no/such/file"},
 	} {
 		_, err := workers.New(opts)
 		conformance.WantError(t, err, fumehood.ErrConfig)
