@@ -148,16 +148,8 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		Reason: func() string { return a.refused },
 		Local:  a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})
-	signaled := ctx
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := a.drained(ctx, s, o)
 	defer stop()
-	defer context.AfterFunc(signaled, func() {
-		defer stop()
-		if o.drain > 0 && !o.stdio {
-			a.log.Info("draining: no sandboxes are started", "most", o.drain)
-			s.Drain(ctx, o.drain)
-		}
-	})()
 	var l net.Listener
 	switch {
 	case o.stdio:
@@ -200,6 +192,19 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		a.tell("serving %s", path)
 	}
 	return s.Serve(ctx, server.QuietListener(l))
+}
+
+// drained returns a context that ends when the server has drained after the end of ctx.
+func (a *commandLine) drained(ctx context.Context, s *server.Server, o serveOptions) (context.Context, context.CancelFunc) {
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, func() {
+		defer stop()
+		if o.drain > 0 && !o.stdio {
+			a.log.Info("draining: no sandboxes are started", "most", o.drain)
+			s.Drain(life, o.drain)
+		}
+	})
+	return life, func() { undo(); stop() }
 }
 
 const (
