@@ -142,6 +142,9 @@ func (h *held) list(service string) []*api.Process {
 // before, for a reader that comes back after its connection broke.
 const window = 1 << 20
 
+// maxEvent bounds the bytes of output in an event that has those of several pieces.
+const maxEvent = 64 << 10
+
 // stream distributes a command's output. While a reader is there that has not taken a window of output, the command
 // blocks. It also blocks for a while if a reader was announced or has left, and may come back; its timeout then stands
 // still. Otherwise nothing blocks it. What is no longer held is read from the end of the output that the command's result
@@ -303,7 +306,7 @@ func (s *stream) detach(r *reader) {
 	s.notify()
 }
 
-// take returns the next piece for a reader, or the end. If there is neither, changed is closed when there may be.
+// take returns the next piece for a reader, with those that follow it in its stream, or the end. If there is neither, changed is closed when there may be.
 func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,6 +316,14 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	if r.at < s.first+len(s.pieces) {
 		p = s.pieces[r.at-s.first]
 		r.at, r.taken = r.at+1, r.taken+len(p.data)
+		for r.at < s.first+len(s.pieces) { // an event costs more than its bytes
+			next := s.pieces[r.at-s.first]
+			if next.stream != p.stream || next.offset != p.offset+int64(len(p.data)) || len(p.data)+len(next.data) > maxEvent {
+				break
+			}
+			p.data = append(slices.Clip(p.data), next.data...)
+			r.at, r.taken = r.at+1, r.taken+len(next.data)
+		}
 		s.notify()
 		return p, nil, nil
 	}

@@ -34,9 +34,11 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	detach := cmd.Detach && s.sb.keep
 	sent.Detach = detach
 	sent.StdinPipe = cmd.StdinPipe || cmd.Stdin != nil
-	sent.Events = live && !cmd.Detach
 	if !detach {
 		sent.Timeout = 0 // the caller enforces it
+	}
+	if live && !detach { // all output comes with the events
+		sent.Events, sent.StdoutCap, sent.StderrCap = true, fumehood.KeepNone, fumehood.KeepNone
 	}
 	r := s.request(http.MethodPost, "/processes", "")
 	r.json = sent
@@ -299,7 +301,7 @@ func (p *process) Write(b []byte) (int, error) {
 	}
 	r := p.request(http.MethodPost, "/stdin")
 	r.data = b
-	err := p.call(p.life, r)
+	err := p.call(p.s.sb.closed, r) // the answer may come after the command's end
 	if err == nil {
 		return len(b), nil
 	}
@@ -314,7 +316,7 @@ func (p *process) giveUp(why error) {
 	p.mu.Lock()
 	p.broken = why
 	p.mu.Unlock()
-	p.Kill(p.life)
+	p.Kill(p.s.sb.closed)
 	p.cancel()
 }
 
@@ -322,7 +324,7 @@ func (p *process) CloseStdin() error {
 	if !p.stdin {
 		return nil
 	}
-	return p.call(p.life, p.request(http.MethodDelete, "/stdin"))
+	return p.call(p.s.sb.closed, p.request(http.MethodDelete, "/stdin"))
 }
 
 func (p *process) Signal(ctx context.Context, sig int) error {
