@@ -43,14 +43,15 @@ const LimitProcesses = "processes"
 
 // Error describes a failure. How a program ended is never an Error.
 type Error struct {
-	Code    fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
-	Message string        `json:"message" doc:"what failed and why, without the hint; bytes that are not UTF-8 are written as \\xNN"`
-	Op      string        `json:"op,omitempty" doc:"the operation that failed"`
-	Service string        `json:"service,omitempty" doc:"the service of the operation"`
-	Path    Text          `json:"path,omitempty" doc:"the file, as given by the caller"`
-	Hint    string        `json:"hint,omitempty" doc:"what the user can do about it"`
-	Flag    string        `json:"flag,omitempty" doc:"the flag of fumehood serve, without its dashes, that permits it or sets the limit"`
-	Limit   string        `json:"limit,omitempty" doc:"processes if a command did not start because the sandbox's limit on processes is reached"`
+	Code      fumehood.Code `json:"class" doc:"class of the failure, one of the codes"`
+	Message   string        `json:"message" doc:"what failed and why, without the hint; bytes that are not UTF-8 are written as \\xNN"`
+	Op        string        `json:"op,omitempty" doc:"the operation that failed"`
+	Service   string        `json:"service,omitempty" doc:"the service of the operation"`
+	Path      Text          `json:"path,omitempty" doc:"the file, as given by the caller"`
+	Hint      string        `json:"hint,omitempty" doc:"what the user can do about it"`
+	Flag      string        `json:"flag,omitempty" doc:"the flag of fumehood serve, without its dashes, that permits it or sets the limit"`
+	Unhealthy string        `json:"unhealthy,omitempty" doc:"the service whose own health check has failed, of a start"`
+	Limit     string        `json:"limit,omitempty" doc:"processes if a command did not start because the sandbox's limit on processes is reached"`
 }
 
 // ErrorOf returns the JSON form of an error.
@@ -84,7 +85,10 @@ type Sandbox struct {
 	fumehood.Info
 	Kept    bool      `json:"kept,omitempty" doc:"it outlives its lease"`
 	Expires time.Time `json:"expires,omitzero" doc:"when a kept sandbox is removed"`
-	Reason  string    `json:"provider_reason,omitempty" doc:"why the server has this provider, if it is because the Docker Engine refuses its user"`
+	// Created and States are only in a list of kept sandboxes. States are by service, as in provider.KeptSandbox.
+	Created time.Time         `json:"created,omitzero" doc:"when it was started; only in a list, of a kept sandbox"`
+	States  map[string]string `json:"states,omitempty" doc:"for display, by service; only in a list, of a kept sandbox"`
+	Reason  string            `json:"provider_reason,omitempty" doc:"why the server has this provider, if it is because the Docker Engine refuses its user"`
 }
 
 // Cmd is a command. The fields are those of fumehood.Cmd.
@@ -168,6 +172,9 @@ type Process struct {
 	Args    []Text    `json:"args"`
 	Started time.Time `json:"started"`
 	Ended   bool      `json:"ended"`
+	// Detached is its number among the service's detached commands, as in fumehood.ProcessInfo.
+	Detached int  `json:"detached,omitempty" doc:"its number among the service's detached commands, from 1"`
+	Stdin    bool `json:"stdin,omitempty" doc:"its standard input was left open for writes, of a detached command"`
 }
 
 // Types of events.

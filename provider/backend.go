@@ -156,6 +156,10 @@ type GapBackend interface {
 	OnGap(skip func(s fumehood.Stream, n int64))
 }
 
+// TimedBackend is an optional interface of a ProcessBackend whose sandbox enforces the command's timeout. Its Exit is then
+// TimedOut.
+type TimedBackend interface{ Timed() }
+
 // DetachedBackend is a detached command that outlives this process. The sandbox enforces its timeout. Its output is
 // delivered once Wait is called: first what is held, then what arrives.
 type DetachedBackend interface {
@@ -167,8 +171,8 @@ type DetachedBackend interface {
 	Forget(ctx context.Context) error
 }
 
-// Exit is how a command ended, as seen by the backend. Outcome is TimedOut only if the sandbox enforces the timeout
-// of a detached command.
+// Exit is how a command ended, as seen by the backend. Outcome is TimedOut only if the sandbox enforces the timeout:
+// of a TimedBackend, or of a detached command.
 type Exit struct {
 	Outcome      fumehood.Outcome
 	Code         int // the program's own; 128+n for signal n; -1 when lost; the caller replaces it after a timeout
@@ -185,6 +189,8 @@ type Exit struct {
 	// Duration is how long the command ran, if the sandbox measured it; else 0.
 	Duration time.Duration
 	Usage    fumehood.Usage
+	// Judged reports that another provider has judged the end: Reason says already what Usage and limits have to do with it.
+	Judged bool
 	// Leaked reports that the sandbox was to kill the command's processes, but could not kill all.
 	Leaked bool
 }

@@ -22,6 +22,13 @@ type ImageBuilder interface {
 	RemoveImage(ctx context.Context, image Image) error
 }
 
+// ImageFinder is an optional interface of a Provider with images of its own.
+type ImageFinder interface {
+	// HasImage reports whether a sandbox with the image could start now without fetching anything. It contacts no registry
+	// and no Engine.
+	HasImage(ctx context.Context, ref string) (bool, error)
+}
+
 // ImageLoader is an optional interface of a Provider with images of its own.
 type ImageLoader interface {
 	// LoadImages adds the images of a file under their names in it, as `docker load` does: an archive of `docker save`,

@@ -40,6 +40,9 @@ func judge(e ending) *fumehood.Result {
 	case r.Outcome == fumehood.Signaled && e.killed && (e.Signal == sigKill || e.Signal == sigTerm):
 		r.Reason = errKilled.Error()
 	}
+	if e.Judged {
+		return r
+	}
 	nameRlimit(r, e.cpu)
 	judgeMemory(r, e.Alone, e.timeout)
 	return r

@@ -118,7 +118,8 @@ func (s *service) handOver(ctx context.Context, cmd fumehood.Cmd, live bool, f *
 	if be, ok := p.be.(GapBackend); ok {
 		be.OnGap(p.gap)
 	}
-	if _, ok := p.be.(DetachedBackend); ok {
+	_, kept := p.be.(DetachedBackend)
+	if _, timed := p.be.(TimedBackend); timed || kept {
 		cmd.Timeout = 0 // the sandbox enforces it
 	}
 	if cmd.Timeout > 0 {

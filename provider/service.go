@@ -170,6 +170,13 @@ func CheckDial(svc fumehood.Service) error {
 	return nil
 }
 
+// HasStdin reports whether a command was started with an open standard input, see Cmd.StdinPipe. It returns false for
+// processes that are not made by New.
+func HasStdin(p fumehood.Process) bool {
+	own, ok := p.(*process)
+	return ok && own.stdin
+}
+
 // abs resolves a path against the service's directory. It does not clean it: "a/.." may differ from "." if a is a
 // symbolic link.
 func (s *service) abs(path string) string {

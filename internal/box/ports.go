@@ -20,7 +20,8 @@ import (
 
 // Ports are the forwarded ports of a service. Its methods may be called concurrently.
 type Ports struct {
-	guest   func(context.Context) (*host.Guest, error)
+	guest   func(context.Context) (*host.Guest, error) // nil if there is a dialer
+	dialer  func(ctx context.Context, port int) (fumehood.Conn, error)
 	log     *slog.Logger
 	running sync.WaitGroup
 
@@ -49,6 +50,11 @@ func NewPorts(guest func(context.Context) (*host.Guest, error), log *slog.Logger
 	return &Ports{guest: guest, log: log}
 }
 
+// NewDialedPorts returns the ports of a service that is reached by a function. It forwards TCP ports only.
+func NewDialedPorts(dialer func(ctx context.Context, port int) (fumehood.Conn, error), log *slog.Logger) *Ports {
+	return &Ports{dialer: dialer, log: log}
+}
+
 // Listen starts to forward a port of the host, until Close. The guest connects to the port at the first of the given
 // addresses that accepts, and last at 127.0.0.1. Listen returns the port with the address on which it listens. An
 // address in use is an ErrConfig. After Close the error is an ErrUnavailable.
@@ -57,6 +63,9 @@ func (f *Ports) Listen(ctx context.Context, p fumehood.Port, addresses ...netip.
 	at := net.JoinHostPort(cmp.Or(p.Address, "127.0.0.1"), strconv.Itoa(p.Host))
 	listen := f.tcp
 	if p.Protocol == fumehood.ProtocolUDP {
+		if f.guest == nil {
+			return fumehood.Port{}, &fumehood.Error{Class: fumehood.ErrUnsupported, Err: errors.New("this provider forwards TCP ports only")}
+		}
 		listen = f.udp
 	}
 	f.mu.Lock()
@@ -115,7 +124,7 @@ func (f *Ports) leave() {
 
 // dialed is a connection of Dial.
 type dialed struct {
-	*host.Conn
+	fumehood.Conn
 	leave func()
 }
 
@@ -126,14 +135,21 @@ func (d *dialed) Close() error {
 }
 
 // dial makes a guest connect to a port at the first of the addresses that accepts.
-func (f *Ports) dial(ctx context.Context, addresses []netip.Addr, port uint16) (*host.Conn, error) {
+func (f *Ports) dial(ctx context.Context, addresses []netip.Addr, port uint16) (fumehood.Conn, error) {
+	if f.dialer != nil {
+		return f.dialer(ctx, int(port))
+	}
 	guest, err := f.guest(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	return guest.Dial(ctx, addresses, port)
+	conn, err := guest.Dial(ctx, addresses, port)
+	if err != nil {
+		return nil, err // not a nil *host.Conn in the interface
+	}
+	return conn, nil
 }
 
 // All returns the ports that are forwarded now, in the order of the calls of Listen.

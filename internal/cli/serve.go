@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,7 @@ type serveOptions struct {
 	permit                    server.Permit
 	limits                    server.Limits
 	memory, body, upload      string
+	drain                     time.Duration
 }
 
 func (a *commandLine) newServeCommand() *cobra.Command {
@@ -76,6 +78,7 @@ this machine, kept sandboxes and unsafe settings need a flag.`,
 	flags.IntVar(&o.limits.Commands, "max-commands", 0, "`number` of commands at a time (default 1000)")
 	flags.IntVar(&o.limits.Streams, "max-streams", 0, "`number` of streams to ports of sandboxes at a time (default 1000)")
 	flags.DurationVar(&o.limits.Idle, "idle", 0, "remove a sandbox that has had no call and no running command for this `time`, such as 1h (default: never)")
+	flags.DurationVar(&o.drain, "drain", 0, "when a signal ends the server, start no sandboxes and wait for those of clients, for this `time` at most; a second signal ends it at once")
 	flags.StringVar(&o.memory, "max-memory", "", "highest memory limit of a sandbox, a `size` (default: any)")
 	flags.StringVar(&o.body, "max-body", "", "maximum `size` of a request's JSON (default 64MiB)")
 	flags.StringVar(&o.upload, "max-upload", "", "maximum `size` of an uploaded file (default 4GiB)")
@@ -95,7 +98,7 @@ func (o *serveOptions) check() error {
 		return usageError("--socket, --listen and --stdio exclude each other")
 	case o.listen == "" && (o.tokenFile != "" || len(o.hosts) > 0 || o.tls != server.TLS{}):
 		return usageError("--token-file, --host, --tls-cert and --tls-key are for --listen")
-	case o.limits.Sandboxes < 0 || o.limits.Commands < 0 || o.limits.Streams < 0 || o.limits.Idle < 0:
+	case o.limits.Sandboxes < 0 || o.limits.Commands < 0 || o.limits.Streams < 0 || o.limits.Idle < 0 || o.drain < 0:
 		return usageError("a limit is negative")
 	}
 	for flag, to := range map[string]struct {
@@ -145,7 +148,7 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		Reason: func() string { return a.refused },
 		Local:  a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := a.drained(ctx, s, o)
 	defer stop()
 	var l net.Listener
 	switch {
@@ -189,6 +192,19 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		a.tell("serving %s", path)
 	}
 	return s.Serve(ctx, server.QuietListener(l))
+}
+
+// drained returns a context that ends when the server has drained after the end of ctx.
+func (a *commandLine) drained(ctx context.Context, s *server.Server, o serveOptions) (context.Context, context.CancelFunc) {
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, func() {
+		defer stop()
+		if o.drain > 0 && !o.stdio {
+			a.log.Info("draining: no sandboxes are started", "most", o.drain)
+			s.Drain(life, o.drain)
+		}
+	})
+	return life, func() { undo(); stop() }
 }
 
 const (

@@ -136,6 +136,12 @@ type followInput struct {
 	Of
 	Stdout int64 `query:"stdout" minimum:"0" doc:"offset in standard output"`
 	Stderr int64 `query:"stderr" minimum:"0" doc:"offset in standard error"`
+	Wait   bool  `query:"wait" doc:"wait for a reader that reads nothing for as long as its lease is held, instead of breaking the connection after 30 s"`
+}
+
+type listInput struct {
+	Named
+	Refresh bool `query:"refresh" doc:"look up the detached commands of a kept sandbox that other processes have started, and those that were forgotten"`
 }
 
 type processList struct {
@@ -153,8 +159,11 @@ func (s *Server) registerCommands() {
 	) (*struct{}, error) {
 		return nil, svc.KillAll(ctx)
 	}))
-	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, on(func(_ context.Context, _ *lease, h *held, i *Named) (*output[processList], error) {
+	register(s, op{http.MethodGet, box + "/processes", "list-commands", "List the started commands of a service", "Commands"}, on(func(ctx context.Context, _ *lease, h *held, i *listInput) (*output[processList], error) {
 		svc, err := h.service(i.Service, "")
+		if err == nil && i.Refresh {
+			err = h.join(ctx, svc)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +174,10 @@ func (s *Server) registerCommands() {
 		res, err := p.Wait(ctx)
 		return &output[*fumehood.Result]{res}, err
 	}))
-	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, _ *lease, p *process, i *followInput) (*huma.StreamResponse, error) {
+	registerStream(s, op{http.MethodGet, one + "/events", "follow-command", "Follow a command's output from offsets on, and its end. Each line is an event. A slow reader makes the command wait", "Commands"}, typeLines, api.Event{}, on(func(ctx context.Context, l *lease, p *process, i *followInput) (*huma.StreamResponse, error) {
+		if i.Wait {
+			waitForReader(ctx, l.life)
+		}
 		return follow(ctx, ctx, api.Event{Type: api.EventHeartbeat}, func(ctx context.Context, send func(any)) {
 			p.output.send(ctx, map[fumehood.Stream]int64{fumehood.Stdout: i.Stdout, fumehood.Stderr: i.Stderr}, send)
 		}), nil
@@ -207,9 +219,12 @@ func (s *Server) registerCommands() {
 	) (*struct{}, error) {
 		return nil, p.Kill(ctx)
 	}))
-	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, on(func(_ context.Context, _ *lease, p *process, _ *Of) (*struct{}, error) {
+	register(s, op{http.MethodDelete, one, "forget-command", "Forget an ended command", "Commands"}, on(func(ctx context.Context, _ *lease, p *process, _ *Of) (*struct{}, error) {
 		if !p.Info().Ended {
 			return nil, &fumehood.Error{Op: "forget command", Class: fumehood.ErrConfig, Err: errors.New("it is running"), Hint: "kill it first"}
+		}
+		if err := p.Forget(ctx); err != nil { // it does nothing for one that is not detached
+			return nil, err
 		}
 		p.sandbox.mu.Lock()
 		defer p.sandbox.mu.Unlock()

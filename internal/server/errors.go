@@ -62,6 +62,9 @@ func toAnswer(err error) error {
 // errorOf returns the JSON form of an error, with what only a server's errors have.
 func errorOf(err error) api.Error {
 	e := api.ErrorOf(err)
+	if sick, ok := errors.AsType[*provider.Unhealthy](err); ok {
+		e.Unhealthy = sick.Service
+	}
 	if refused, ok := errors.AsType[refusal](err); ok {
 		e.Flag = refused.flag
 	}

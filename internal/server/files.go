@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"golang.org/x/sync/semaphore"
@@ -213,11 +216,29 @@ func readFile(ctx context.Context, _ *lease, svc fumehood.Service, i *readInput)
 	if i.Offset == 0 && i.Length < 0 {
 		content, info, err := svc.Open(ctx, i.Path)
 		content, err = i.limit(content, info.Size, err)
-		return download(typeBytes, content, info.Size, err)
+		answer, err := download(typeBytes, content, info.Size, err)
+		if err != nil {
+			return nil, err
+		}
+		described, err := json.Marshal(api.FileInfoOf(info))
+		if err != nil {
+			return nil, err
+		}
+		send := answer.Body
+		answer.Body = func(c huma.Context) {
+			c.SetHeader(api.HeaderFile, base64.StdEncoding.EncodeToString(described))
+			send(c)
+		}
+		return answer, nil
 	}
 	length := i.Length
 	if length < 0 {
 		length = math.MaxInt64 - i.Offset
+	}
+	if length == 0 { // the content would not be read
+		if _, err := svc.ReadRange(ctx, i.Path, i.Offset, 0); err != nil {
+			return nil, err
+		}
 	}
 	r := ranges(func(at, n int64) ([]byte, error) { return svc.ReadRange(ctx, i.Path, at, n) })
 	content := bufio.NewReaderSize(io.NewSectionReader(r, i.Offset, length), rangeSize)
@@ -242,6 +263,8 @@ type writeInput struct {
 	Mode   int    `query:"mode" minimum:"0" maximum:"511" doc:"permission bits of a new file; 0 means 0644, 420"`
 	Owner  string `query:"owner" doc:"owner of the file, and of missing directories above it"`
 	Atomic bool   `query:"atomic" doc:"replace the file as a whole, or not at all"`
+
+	Modified time.Time `query:"modified" doc:"when the file was last changed; by default now"`
 }
 
 // spool is a file that holds an upload without a length. Its bytes are counted until it is closed.
@@ -270,7 +293,7 @@ func (f *spool) Close() error {
 }
 
 func writeFile(ctx context.Context, l *lease, svc fumehood.Service, i *writeInput) (*struct{}, error) {
-	opts := fumehood.WriteOptions{Mode: api.Mode(i.Mode), Owner: i.Owner, Atomic: i.Atomic}
+	opts := fumehood.WriteOptions{Mode: api.Mode(i.Mode), Owner: i.Owner, Atomic: i.Atomic, ModTime: i.Modified}
 	content := requestOf(ctx)
 	if content.size >= 0 {
 		return nil, bodyError(svc.WriteFrom(ctx, i.Path, content.body, content.size, opts))

@@ -34,7 +34,8 @@ const (
 type request struct {
 	target string // method, path and query
 	body   io.Reader
-	size   int64  // of the body; -1 if it is unknown
+	size   int64 // of the body; -1 if it is unknown
+	answer *answer
 	lease  *lease // held until the request has been answered; nil if unheld is set
 	unheld error
 	// upgrade reports whether the connection may become a stream; see streamProtocol.
@@ -92,7 +93,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			content = answer.body
 		}
 		content = http.MaxBytesReader(answer, content, most)
-		about := request{target: r.Method + " " + r.URL.RequestURI(), body: content, size: r.ContentLength, upgrade: wantsStream(r.Header)}
+		about := request{target: r.Method + " " + r.URL.RequestURI(), body: content, size: r.ContentLength, answer: answer, upgrade: wantsStream(r.Header)}
 		var release func()
 		about.lease, release, about.unheld = s.hold(r.Header.Get("Fumehood-Lease"))
 		defer release()
@@ -178,6 +179,7 @@ type answer struct {
 	status  int
 	sent    int64
 	broken  bool // a write failed
+	patient bool // see waitForReader
 }
 
 func (a *answer) WriteHeader(status int) {
@@ -188,11 +190,30 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
+// waitForReader makes the answer to a request wait for a reader that reads nothing, until life ends.
+func waitForReader(ctx, life context.Context) {
+	a := requestOf(ctx).answer
+	if a == nil {
+		return
+	}
+	a.patient = true
+	_ = a.control.SetWriteDeadline(time.Time{})
+	stop := context.AfterFunc(life, func() { _ = a.control.SetWriteDeadline(time.Now()) })
+	context.AfterFunc(ctx, func() { stop() })
+}
+
+// expectReader limits the time of the next write.
+func (a *answer) expectReader() {
+	if !a.patient {
+		_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
+	}
+}
+
 func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
+	a.expectReader()
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
 	a.broken = a.broken || err != nil
@@ -200,7 +221,7 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 func (a *answer) Flush() {
-	_ = a.control.SetWriteDeadline(time.Now().Add(a.silence))
+	a.expectReader()
 	_ = a.control.Flush() // a write reports a broken connection
 }
 

@@ -29,7 +29,7 @@ const (
 var answered = []int{
 	http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusGone,
 	http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
-	http.StatusInternalServerError, http.StatusBadGateway,
+	http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable,
 }
 
 // register adds an operation. Its handler's errors become answers.

@@ -29,7 +29,7 @@ type Permit struct {
 	// Egress permits networks with access to the outside, and Compose projects, which can have one by their files and
 	// whose builds have one.
 	Egress bool
-	// Unsafe permits what breaks the isolation, and sandboxes without limits.
+	// Unsafe permits what breaks the isolation, and sandboxes without limits, such as kept ones that do not expire.
 	Unsafe bool
 	// Kept permits sandboxes that outlive their lease, and access to all kept ones of this user.
 	Kept bool
@@ -83,7 +83,7 @@ func (p *Permit) check(spec *fumehood.Spec, limits Limits, own ...string) error 
 		return unauthorizedError(flagEgress, "start the server with --allow-egress", "a network is not allowed")
 	case !p.Kept && spec.Keep:
 		return unauthorizedError(flagKept, "start the server with --allow-kept", "kept sandboxes are not allowed")
-	case spec.Keep && spec.TTL <= 0:
+	case spec.Keep && spec.TTL <= 0 && !p.Unsafe:
 		return bad("a kept sandbox needs a ttl_ms")
 	}
 	if most := limits.Memory; most > 0 {

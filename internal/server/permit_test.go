@@ -28,11 +28,12 @@ const (
 // one check.
 var gates = map[string]map[string]string{
 	"Spec": {
-		"allow_unsafe": "Permit.check", "binary": "Server.permitted", "compose": nested, "config_file": "Server.permitted", "dir": insideOnly, "env": insideOnly,
+		"allow_unsafe": "Permit.check", "binary": "Server.permitted", "compose": nested, "config_file": "is only shown", "dir": insideOnly, "env": insideOnly,
 		"image": "Permit.checkImage", "images": "lease.check: each was permitted by the name of its image", "keep": "Permit.check", "labels": ofClient, "limits": nested, "mounts": nested,
 		"name": ofClient, "network": nested, "ports": "Spec.Validate: they need a network, see network", "runtime": "Permit.check", "seccomp": "Permit.check",
 		"shm_size": "Spec.Validate: it counts toward the memory limit", "tmpfs": "Spec.Validate: they count toward the memory limit", "ttl_ms": "Permit.check", "user": insideOnly,
 	},
+	"Cleanup": {"dry_run": "takes away", "names": "Server.cleanUp: Permit.Kept, and only kept ones that nobody holds"},
 	"Compose": {
 		"allow_read": "Permit.checkPaths", "allow_unsafe": "Permit.checkProject", "build_timeout_ms": number, "content": "Permit.checkProject",
 		"dir": "Permit.checkPaths", "dockerfile": "Permit.checkPaths, with its folder unless dir is set", "egress": "Permit.checkProject", "env": "is for interpolation: the project's files are checked after it",
@@ -71,6 +72,8 @@ var gates = map[string]map[string]string{
 	"Text":                   {"base64": ofClient},
 	"Globs":                  {"globs": "package session: files of the workspace"},
 	"Value":                  {"value": ofClient},
+	"Change-ownerRequest":    {"owner": insideOnly, "path": insideOnly, "recursive": insideOnly},
+	"Make-linkRequest":       {"path": insideOnly, "target": insideOnly},
 	"Change-modeRequest":     {"mode": number, "path": insideOnly},
 	"Make-directoryRequest":  {"mode": number, "owner": insideOnly, "parents": insideOnly, "path": insideOnly},
 	"Remove-fileRequest":     {"path": insideOnly, "recursive": insideOnly},
@@ -81,7 +84,7 @@ var gates = map[string]map[string]string{
 	// of paths, queries and headers
 	"parameters": {
 		"Fumehood-Lease": "Server.hold", "Idempotency-Key": "lease.checkKey", "Idempotency-Received": ofClient, "after": number, "atomic": insideOnly, "by": ofClient, "evaluation": "lookup: one of the lease",
-		"folder": "Server.checkRunPath", "format": ofClient, "from": number, "journal": ofClient + ", of which memory is bounded", "limit": number,
+		"folder": "Server.checkRunPath", "follow": ofClient, "image": "Server.status: Permit.checkImage", "modified": insideOnly, "refresh": ofClient, "tail": number, "wait": "holds the client's own command, for as long as its lease", "format": ofClient, "from": number, "journal": ofClient + ", of which memory is bounded", "limit": number,
 		"idle_ms": "Server.idleTime", "key": "lease.checkKey", "kill": ofClient, "lease": "Server.hold", "length": number, "max_bytes": ofClient, "mode": number,
 		"number": "openSession.snapshots: a checkpoint of the session", "offset": number, "owner": insideOnly, "pass_at": number, "path": insideOnly, "port": insideOnly, "process": "held.process: one of the sandbox",
 		"provider": "Server.permitted", "run": "Server.checkRunPath", "runtime": "lookup: one of the session", "sandbox": "Server.find: one of the lease, or a kept one", "service": insideOnly,

@@ -23,6 +23,8 @@ const (
 
 // processes are the commands of a sandbox that were started.
 type processes struct {
+	joining sync.Mutex // held during join
+
 	mu    sync.Mutex
 	all   map[string]*process
 	order []*process
@@ -43,7 +45,44 @@ func newProcesses() processes { return processes{all: map[string]*process{}} }
 
 func (p *process) describe() *api.Process {
 	info := p.Info()
-	return &api.Process{ID: p.id, Args: api.Texts(info.Args), Started: info.Started, Ended: info.Ended}
+	return &api.Process{
+		ID: p.id, Args: api.Texts(info.Args), Started: info.Started, Ended: info.Ended, Detached: info.ID,
+		Stdin: info.ID > 0 && provider.HasStdin(p.Process),
+	}
+}
+
+// join adds the detached commands of a service that other processes have started, and forgets those that are gone.
+func (h *held) join(ctx context.Context, svc fumehood.Service) error {
+	h.joining.Lock()
+	defer h.joining.Unlock()
+	if err := svc.RefreshProcesses(ctx); err != nil {
+		return err
+	}
+	service, there := svc.ServiceInfo().Name, map[fumehood.Process]bool{}
+	for _, proc := range svc.Processes() {
+		there[proc] = true
+	}
+	h.mu.Lock()
+	for _, p := range slices.Clone(h.order) {
+		switch {
+		case p.service != service || p.Info().ID == 0:
+		case there[p.Process]:
+			delete(there, p.Process)
+		default:
+			h.forget(p)
+		}
+	}
+	h.mu.Unlock()
+	for _, proc := range svc.Processes() {
+		if !there[proc] {
+			continue
+		}
+		out := newStream(proc, h.s.opts.grace, false)
+		out.kept = [3]bool{fumehood.Stdout: true, fumehood.Stderr: true}
+		go out.pump(h.s.life, true) //nolint:contextcheck // it outlives the request
+		h.add(service, proc, out)
+	}
+	return nil
 }
 
 func (p *process) end(ctx context.Context) error { return p.Kill(ctx) }
@@ -102,6 +141,9 @@ func (h *held) list(service string) []*api.Process {
 // window is how many bytes of output may wait for a reader before the command does. As many are held that were sent
 // before, for a reader that comes back after its connection broke.
 const window = 1 << 20
+
+// maxEvent bounds the bytes of output in an event that has those of several pieces.
+const maxEvent = 64 << 10
 
 // stream distributes a command's output. While a reader is there that has not taken a window of output, the command
 // blocks. It also blocks for a while if a reader was announced or has left, and may come back; its timeout then stands
@@ -264,7 +306,7 @@ func (s *stream) detach(r *reader) {
 	s.notify()
 }
 
-// take returns the next piece for a reader, or the end. If there is neither, changed is closed when there may be.
+// take returns the next piece for a reader, with those that follow it in its stream, or the end. If there is neither, changed is closed when there may be.
 func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,6 +316,14 @@ func (s *stream) take(r *reader) (p piece, end *api.Event, changed <-chan struct
 	if r.at < s.first+len(s.pieces) {
 		p = s.pieces[r.at-s.first]
 		r.at, r.taken = r.at+1, r.taken+len(p.data)
+		for r.at < s.first+len(s.pieces) { // an event costs more than its bytes
+			next := s.pieces[r.at-s.first]
+			if next.stream != p.stream || next.offset != p.offset+int64(len(p.data)) || len(p.data)+len(next.data) > maxEvent {
+				break
+			}
+			p.data = append(slices.Clip(p.data), next.data...)
+			r.at, r.taken = r.at+1, r.taken+len(next.data)
+		}
 		s.notify()
 		return p, nil, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -106,9 +107,14 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec, r *re
 		return nil, err
 	}
 	defer done()
+	if s.draining.Load() {
+		return nil, errDraining()
+	}
 	if !enter(&s.sandboxes, s.opts.Limits.Sandboxes) {
 		return nil, tooMany(s.opts.Limits.Sandboxes, "sandboxes")
 	}
+	s.starting.Add(1)
+	defer s.starting.Add(-1)
 	counted := false
 	defer func() {
 		if !counted {
@@ -215,7 +221,7 @@ func (s *Server) list(ctx context.Context, l *lease) ([]api.Sandbox, error) {
 		return nil, err
 	}
 	for _, k := range kept {
-		all = append(all, api.Sandbox{ID: k.Name, Info: k.Info, Kept: true, Expires: k.Expires})
+		all = append(all, api.Sandbox{ID: k.Name, Info: k.Info, Kept: true, Expires: k.Expires, Created: k.Created, States: k.States})
 	}
 	slices.SortFunc(all, func(a, b api.Sandbox) int { return cmp.Compare(a.ID, b.ID) })
 	return all, nil
@@ -274,8 +280,8 @@ func (s *Server) checkPermit(ctx context.Context, l *lease, provider string, spe
 			return bad("this server has the provider %s, not %q", p.Name(), provider)
 		}
 	}
-	if spec.Binary != "" || spec.ConfigFile != "" {
-		return bad("binary and config_file are for programs on the server's machine")
+	if spec.Binary != "" || spec.ConfigFile != "" && !filepath.IsAbs(spec.ConfigFile) {
+		return bad("binary and relative paths of config_file are for programs on the server's machine")
 	}
 	return l.check(spec)
 }

@@ -96,6 +96,8 @@ type Server struct {
 	leases    map[string]*lease
 	kept      map[string]*held // kept sandboxes, which outlive leases
 	sandboxes atomic.Int64     // started or being started, unless they are kept
+	starting  atomic.Int64     // of these, being started
+	draining  atomic.Bool      // set by Drain
 	owned     atomic.Int64     // sessions and evaluations
 	held      atomic.Int64     // bytes of answers that leases hold
 	commands  atomic.Int64     // running
@@ -161,6 +163,7 @@ func (s *Server) register() {
 	s.registerSessions()
 	s.registerEvaluations()
 	s.registerRuns()
+	s.registerWorkers()
 }
 
 const (

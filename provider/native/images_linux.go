@@ -19,6 +19,7 @@ import (
 var (
 	_ provider.Preparer    = (*Provider)(nil)
 	_ provider.ImageLoader = (*Provider)(nil)
+	_ provider.ImageFinder = (*Provider)(nil)
 )
 
 // imageOf returns the reference, or the ID, of a spec's image.
@@ -36,6 +37,18 @@ func (p *Provider) image(ctx context.Context, spec fumehood.Spec) (img *imagesto
 		return err
 	})
 	return img, err
+}
+
+// HasImage reports whether the image store has an image.
+func (p *Provider) HasImage(ctx context.Context, ref string) (bool, error) {
+	img, err := p.store.Find(ctx, ref)
+	switch {
+	case errors.Is(err, imagestore.ErrMissing):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, img.Close()
 }
 
 // ImageKey returns a hash of where the images of a spec's services come from.
