@@ -75,7 +75,9 @@ type commandLine struct {
 	runtime   string // container runtime
 	userns    bool   // a user namespace for each sandbox
 	cluster   cluster
-	refused   string // why the Docker Engine refuses this user, where the native provider was taken instead
+	fleet     fleet
+	given     map[string]string // by provider: a flag on the command line that only this one has
+	refused   string            // why the Docker Engine refuses this user, where the native provider was taken instead
 	pulled    func(provider.Progress)
 
 	allowUnenforced bool // run where limits cannot be enforced
@@ -191,7 +193,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 			if err := a.settings.apply(cmd); err != nil {
 				return err
 			}
-			a.cluster.note(cmd.Flags(), a.settings.used)
+			a.noteFlags(cmd.Flags())
 			return a.setUpLog()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -199,7 +201,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.SetIn(a.In)
 	root.SetOut(a.Out) // before the completion command is created, which reads it at once
 	root.SetErr(a.Err)
-	root.PersistentFlags().StringVar(&a.provider, "provider", auto, "the `provider` of sandboxes: docker; native, which needs no daemon, on Linux; kubernetes, with a Pod for each; local, which runs host processes without isolation; or auto, which is docker if an Engine answers, else native")
+	root.PersistentFlags().StringVar(&a.provider, "provider", auto, "the `provider` of sandboxes: docker; native, which needs no daemon, on Linux; kubernetes, with a Pod for each; workers, on servers; local, which runs host processes without isolation; or auto, which is workers with --workers, docker if an Engine answers, else native")
 	root.PersistentFlags().BoolVar(&a.strict, "strict-prereqs", false, "refuse a Docker Engine that is too old for full isolation, also for builds of the native provider, instead of warning")
 	root.PersistentFlags().StringVar(&a.transport, "transport", "", "the `way` commands reach a sandbox: guest, or engine, which trusts nothing in the sandbox but is slower and cannot do everything (default guest)")
 	root.PersistentFlags().StringVar(&a.image, "default-image", docker.DefaultImage, "the `image` of sandboxes without one, and the base of builtin images")
@@ -211,6 +213,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.PersistentFlags().StringVar(&a.runtime, "runtime", "", "the `name` of the container runtime, such as runsc for gVisor, for the native provider also a program's path, for kubernetes a RuntimeClass; files cannot choose one that isolates less (default the daemon's)")
 	root.PersistentFlags().BoolVar(&a.userns, "user-namespace", false, "run each sandbox of the native or kubernetes provider in a user namespace: its root is an unprivileged user of the host")
 	a.cluster.add(root.PersistentFlags())
+	a.fleet.add(root.PersistentFlags())
 	markSettings(root.PersistentFlags(), "provider", "strict-prereqs", "transport", "default-image", "log-format", "log-level", "no-reaper", "seccomp", "runtime", "user-namespace", "allow-unenforced-limits")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError("%w", err) })
 	root.AddCommand(

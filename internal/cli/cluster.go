@@ -16,7 +16,6 @@ type cluster struct {
 	context, namespace, guestImage, pullSecrets, memory string
 	cpus                                                float64
 	pending                                             time.Duration
-	given                                               string // one of the flags that the command line has
 }
 
 // clusterFlags are the names of those flags.
@@ -31,15 +30,6 @@ func (c *cluster) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&c.cpus, "reserve-cpus", kubernetes.DefaultRequestCPUs, "the `number` of cores that a node keeps free for each Pod, at most the sandbox's limit")
 	flags.DurationVar(&c.pending, "pending", kubernetes.DefaultPending, "how long a Pod may wait for a node or its images, a `time`")
 	markSettings(flags, clusterFlags...)
-}
-
-// note records a flag that is given on the command line, and not by a setting in used.
-func (c *cluster) note(flags *pflag.FlagSet, used map[string]bool) {
-	for _, name := range clusterFlags {
-		if flags.Changed(name) && !used[name] {
-			c.given = name
-		}
-	}
 }
 
 // clusterOptions returns the options of the kubernetes provider.

@@ -12,6 +12,7 @@ import (
 	"github.com/fumehood/fumehood/provider/docker"
 	"github.com/fumehood/fumehood/provider/kubernetes"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/provider/workers"
 )
 
 func (a *commandLine) newDoctorCommand() *cobra.Command {
@@ -24,8 +25,9 @@ and what that means for isolation. In a sandbox of an image that it builds
 itself, without a registry, it looks for a network and tries to exceed the
 limits. If there is no daemon, or with --provider native, it reports what this
 machine and user can do and enforce without one. With --provider kubernetes it
-checks the cluster and this account's rights, and starts a sandbox. The exit
-code is 1 if a check failed.
+checks the cluster and this account's rights, and starts a sandbox; with
+--workers it asks each of them. The exit code is 1 if a check failed, but for
+workers only if none can start sandboxes.
 
 --print-rbac prints the Role that an account needs for --provider kubernetes.`,
 		Example: `  fumehood doctor
@@ -65,12 +67,17 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 			werr = err
 		}
 	}
-	cluster := kubernetes.Options{}
-	if a.provider == kubernetesName {
-		var err error
-		if cluster, err = a.clusterOptions(); err != nil {
-			return err
-		}
+	var pods kubernetes.Options
+	var servers workers.Options
+	var err error
+	switch a.provider {
+	case kubernetesName:
+		pods, err = a.clusterOptions()
+	case workersName:
+		servers, err = a.fleetOptions()
+	}
+	if err != nil {
+		return err
 	}
 	var ok bool
 	switch missing := a.withoutDaemon(ctx); {
@@ -80,7 +87,9 @@ func (a *commandLine) doctor(ctx context.Context, asJSON bool) error {
 	case a.provider == "native":
 		ok = native.Diagnose(report)
 	case a.provider == kubernetesName:
-		ok = kubernetes.Diagnose(ctx, cluster, report)
+		ok = kubernetes.Diagnose(ctx, pods, report)
+	case a.provider == workersName:
+		ok = workers.Diagnose(ctx, servers, report)
 	default:
 		ok = docker.Diagnose(ctx, a.dockerOptions(), report)
 	}

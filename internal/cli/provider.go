@@ -12,13 +12,14 @@ import (
 	"github.com/fumehood/fumehood/provider/kubernetes"
 	"github.com/fumehood/fumehood/provider/local"
 	"github.com/fumehood/fumehood/provider/native"
+	"github.com/fumehood/fumehood/provider/workers"
 	"github.com/fumehood/fumehood/session/spec"
 )
 
 // auto is the provider that chooses: docker if an Engine answers, else native.
 const auto = "auto"
 
-const kubernetesName = "kubernetes"
+const kubernetesName, workersName = "kubernetes", "workers"
 
 // openProvider opens the provider with this name, which may be auto.
 func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.Provider, error) {
@@ -28,11 +29,13 @@ func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.P
 		return nil, usageError("--transport %q is neither guest nor engine", a.transport)
 	}
 	chosen := a.provider == name || a.provider == auto // otherwise the flags are for another provider
-	if chosen && a.userns && name != "native" && name != kubernetesName && !a.settings.used["user-namespace"] {
+	if chosen && a.userns && name != "native" && name != kubernetesName && name != workersName && !a.settings.used["user-namespace"] {
 		return nil, usageError("--user-namespace is for the native and the kubernetes provider: add --provider native")
 	}
-	if flag := a.cluster.given; chosen && name != kubernetesName && flag != "" {
-		return nil, usageError("--%s is for the kubernetes provider: add --provider kubernetes", flag)
+	for owner, flag := range a.given {
+		if chosen && name != owner {
+			return nil, usageError("--%s is for the %s provider: add --provider %s", flag, owner, owner)
+		}
 	}
 	switch name {
 	case auto:
@@ -50,13 +53,19 @@ func (a *commandLine) openProvider(ctx context.Context, name string) (fumehood.P
 			return nil, err
 		}
 		return kubernetes.New(ctx, opts)
+	case workersName:
+		opts, err := a.fleetOptions()
+		if err != nil {
+			return nil, err
+		}
+		return workers.New(opts)
 	case "local":
 		if chosen && a.runtime != "" && !a.settings.used["runtime"] {
 			return nil, usageError("--runtime is for containers: the local provider has none")
 		}
 		return local.New(local.Options{Logger: a.providerLog()})
 	}
-	return nil, usageError("--provider %q is not auto, docker, native, kubernetes or local", name)
+	return nil, usageError("--provider %q is not auto, docker, native, kubernetes, workers or local", name)
 }
 
 // needsEngine reports whether only the docker provider can do what the flags say.

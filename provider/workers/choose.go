@@ -160,7 +160,7 @@ func (w *worker) status(ctx context.Context, image string) (st api.Status, err e
 	if image != "" {
 		query.Set("image", image)
 	}
-	err = w.call(ctx, &request{method: http.MethodGet, path: "/v1/status", query: query}, &st)
+	err = w.call(ctx, &request{method: http.MethodGet, path: "/v1/status", query: query, once: true}, &st)
 	if err == nil && st.API != api.Number {
 		err = &fumehood.Error{Class: fumehood.ErrConfig, Err: fmt.Errorf("the worker has number %d of the API, not %d", st.API, api.Number), Hint: "use the same version of Fumehood"}
 	}

@@ -86,6 +86,7 @@ type request struct {
 	lease        *lease
 	key          string // the worker runs requests with the same key once
 	again        bool   // it may be sent again without a key, as a GET may
+	once         bool   // it is not sent again in any case
 	upgrade      string // the protocol that the connection gets
 
 	body []byte
@@ -93,7 +94,7 @@ type request struct {
 }
 
 func (r *request) repeatable() bool {
-	return r.from == nil && (r.key != "" || r.again || r.method == http.MethodGet || r.method == http.MethodDelete)
+	return r.from == nil && !r.once && (r.key != "" || r.again || r.method == http.MethodGet || r.method == http.MethodDelete)
 }
 
 // call sends a request, and decodes its answer unless to is nil. It repeats a request whose answer is lost, if that cannot

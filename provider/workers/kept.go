@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -115,7 +116,7 @@ func (p *Provider) find(ctx context.Context, name string) (*worker, *lease, *api
 		made *api.Sandbox
 	}
 	var got answer
-	errs := p.each(ctx, func(w *worker, l *lease) error {
+	errs := each(ctx, p.workers, func(w *worker, l *lease) error {
 		var made api.Sandbox
 		err := w.call(ctx, &request{method: http.MethodGet, path: "/v1/sandboxes/" + url.PathEscape(name), lease: l}, &made)
 		if err != nil && codeOf(err) != api.CodeSandboxNotFound {
@@ -138,11 +139,20 @@ func (p *Provider) find(ctx context.Context, name string) (*worker, *lease, *api
 }
 
 // each calls a function for all workers at once. It returns their errors.
-func (p *Provider) each(ctx context.Context, f func(*worker, *lease) error) error {
-	return box.InParallel(len(p.workers), func(i int) error {
-		w := p.workers[i]
+func each(ctx context.Context, workers []*worker, f func(*worker, *lease) error) error {
+	return box.InParallel(len(workers), func(i int) error {
+		w := workers[i]
 		if err := w.skipped(); err != nil {
 			return err
+		}
+		w.mu.Lock()
+		known := w.lease != nil
+		w.mu.Unlock()
+		if !known { // it may not be there at all
+			if _, err := w.status(ctx, ""); err != nil {
+				w.avoid(err)
+				return err
+			}
 		}
 		l, err := w.newLease(ctx)
 		if err != nil {
@@ -152,11 +162,12 @@ func (p *Provider) each(ctx context.Context, f func(*worker, *lease) error) erro
 	})
 }
 
-// Kept lists the kept sandboxes of all workers, by name.
+// Kept lists the kept sandboxes of the workers that answer, by name. It logs a warning about others, and returns an error if
+// none answers.
 func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSandbox, error) {
 	var mu sync.Mutex
-	all := []provider.KeptSandbox{}
-	err := p.each(ctx, func(w *worker, l *lease) error {
+	var all []provider.KeptSandbox
+	err := each(ctx, p.workers, func(w *worker, l *lease) error {
 		var found struct {
 			Sandboxes []api.Sandbox `json:"sandboxes"`
 		}
@@ -165,6 +176,9 @@ func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSa
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		if all == nil {
+			all = []provider.KeptSandbox{}
+		}
 		for _, sb := range found.Sandboxes {
 			if sb.Kept && (len(names) == 0 || slices.Contains(names, sb.Name)) {
 				sb.Provider = p.Name()
@@ -174,8 +188,12 @@ func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSa
 		return nil
 	})
 	slices.SortFunc(all, func(a, b provider.KeptSandbox) int { return strings.Compare(a.Name, b.Name) })
-	if err != nil {
+	switch {
+	case err == nil:
+	case all == nil || ctx.Err() != nil:
 		return nil, opError("list kept sandboxes", err)
+	default:
+		p.log.Warn("not all workers answer: kept sandboxes of others are not listed", "error", err)
 	}
 	return all, nil
 }
@@ -227,7 +245,7 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	if opts.Caches || len(opts.Foreign) > 0 {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("caches and objects of others are removed on the worker's machine"), Hint: "run `fumehood cleanup` there"}
 	}
-	names := map[*worker][]string{} // by worker
+	names, workers := map[*worker][]string{}, p.workers
 	for _, name := range opts.Names {
 		w, _, _, err := p.find(ctx, name)
 		if err != nil {
@@ -235,12 +253,12 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 		}
 		names[w] = append(names[w], name)
 	}
+	if len(opts.Names) > 0 {
+		workers = slices.Collect(maps.Keys(names))
+	}
 	var mu sync.Mutex
 	var all []provider.Leftover
-	err := p.each(ctx, func(w *worker, l *lease) error {
-		if len(opts.Names) > 0 && len(names[w]) == 0 {
-			return nil
-		}
+	err := each(ctx, workers, func(w *worker, l *lease) error {
 		r := &request{method: http.MethodPost, path: "/v1/cleanup", json: api.Cleanup{Names: names[w], DryRun: opts.DryRun}, lease: l}
 		var done struct {
 			Leftovers []api.Leftover `json:"leftovers"`

@@ -192,7 +192,7 @@ func (s *service) KillAll(ctx context.Context) error {
 }
 
 // Connection lists the ports that this process forwards. Those that a project publishes on its worker are forwarded from free
-// ports of this machine. A shell would be a command of the worker's machine, so there is none.
+// ports of this machine. Only a kept sandbox has a command for a shell.
 func (s *service) Connection(ctx context.Context, user string) (c fumehood.Connection, err error) {
 	if err := s.sb.w.call(ctx, s.request(http.MethodGet, "/connection", user), &c); err != nil {
 		return fumehood.Connection{}, err
@@ -207,7 +207,18 @@ func (s *service) Connection(ctx context.Context, user string) (c fumehood.Conne
 			return fumehood.Connection{}, err
 		}
 	}
-	return fumehood.Connection{Container: c.Container, Ports: s.ports.All()}, nil
+	c = fumehood.Connection{Container: c.Container, Shell: []string{}, VSCode: []string{}, Ports: append([]fumehood.Port{}, s.ports.All()...)}
+	if !s.sb.keep {
+		return c, nil
+	}
+	c.Shell = append(c.Shell, "fumehood", "shell", s.sb.info.Name, "--workers", s.sb.w.name)
+	if s.name != s.sb.info.Services[0].Name {
+		c.Shell = append(c.Shell, "--service", s.name)
+	}
+	if user != "" {
+		c.Shell = append(c.Shell, "--user", user)
+	}
+	return c, nil
 }
 
 func (s *service) Forward(ctx context.Context, p fumehood.Port) (fumehood.Port, error) {

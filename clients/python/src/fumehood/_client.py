@@ -75,8 +75,10 @@ class AsyncClient:
     url is unix:PATH, http://HOST:PORT or https://HOST:PORT. timeout limits the connection and the start of a server, in
     seconds. The other arguments are for a server of the client's own, and a url excludes them:
 
-    - provider: "docker", "native", "kubernetes", "local" (no isolation) or "auto", the default: "docker", or else
-      "native". runtime is the container runtime.
+    - provider: "docker", "native", "kubernetes", "workers", "local" (no isolation) or "auto", the default: "workers" with
+      workers, "docker", or else "native". runtime is the container runtime.
+    - workers, workers_token_file, workers_ca: addresses of servers that run the sandboxes, the file with their bearer
+      token, by default FUMEHOOD_TOKEN, and that with the certificates that sign theirs.
     - namespace, kube_context, guest_image, pull_secrets, reserve_memory, reserve_cpus, pending: for "kubernetes", where
       Pods are, the image from which they get the guest, the secrets by which nodes pull images, what a node keeps free
       for each, and how long one may wait for a node or its images.
@@ -98,6 +100,9 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
         provider: Provider | None = None,
         runtime: str | None = None,
+        workers: Sequence[str] = (),
+        workers_token_file: StrPath | None = None,
+        workers_ca: StrPath | None = None,
         namespace: str | None = None,
         kube_context: str | None = None,
         guest_image: str | None = None,

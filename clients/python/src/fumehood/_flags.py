@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from . import _values as values
 from ._errors import ConfigError
 
-Provider = Literal["auto", "docker", "native", "kubernetes", "local"]
+Provider = Literal["auto", "docker", "native", "kubernetes", "workers", "local"]
 
 
 def _provider(given: object, name: str) -> list[str]:
@@ -48,6 +48,10 @@ def _text(given: object, name: str) -> list[str]:
     return [values.text(given, name)]
 
 
+def _path(given: object, name: str) -> list[str]:
+    return values.paths([given], name)
+
+
 def _names(given: object, name: str) -> list[str]:
     found = values.texts(given, name)
     return [",".join(found)] if found else []
@@ -61,6 +65,9 @@ def _cores(given: object, name: str) -> list[str]:
 FLAGS: Mapping[str, tuple[str, values.Check]] = {
     "provider": ("provider", _provider),
     "runtime": ("runtime", _text),
+    "workers": ("workers", _names),
+    "workers_token_file": ("workers-token-file", _path),
+    "workers_ca": ("workers-ca", _path),
     "namespace": ("namespace", _text),
     "guest_image": ("guest-image", _text),
     "kube_context": ("kube-context", _text),
