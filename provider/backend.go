@@ -158,7 +158,7 @@ type GapBackend interface {
 
 // TimedBackend is an optional interface of a ProcessBackend whose sandbox enforces the command's timeout. Its Exit is then
 // TimedOut.
-type TimedBackend interface{ Timed() }
+type TimedBackend interface{ EnforceTimeout() }
 
 // DetachedBackend is a detached command that outlives this process. The sandbox enforces its timeout. Its output is
 // delivered once Wait is called: first what is held, then what arrives.

@@ -148,7 +148,7 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 		Reason: func() string { return a.refused },
 		Local:  a.provider == spec.TypeLocal, Version: programVersion(), Token: token, Hosts: o.hosts, Permit: o.permit, Limits: o.limits, Logger: a.log, AccessLevel: access,
 	})
-	ctx, stop := a.drained(ctx, s, o)
+	ctx, stop := a.drainLater(ctx, s, o)
 	defer stop()
 	var l net.Listener
 	switch {
@@ -194,8 +194,8 @@ func (a *commandLine) serve(ctx context.Context, o serveOptions) (err error) {
 	return s.Serve(ctx, server.QuietListener(l))
 }
 
-// drained returns a context that ends when the server has drained after the end of ctx.
-func (a *commandLine) drained(ctx context.Context, s *server.Server, o serveOptions) (context.Context, context.CancelFunc) {
+// drainLater returns a context that ends when the server has drained after the end of ctx.
+func (a *commandLine) drainLater(ctx context.Context, s *server.Server, o serveOptions) (context.Context, context.CancelFunc) {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	undo := context.AfterFunc(ctx, func() {
 		defer stop()

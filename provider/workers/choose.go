@@ -105,7 +105,7 @@ func (p *Provider) candidates(ctx context.Context, image string) (all []*candida
 	for _, w := range p.workers {
 		asking.Go(func() {
 			c := &candidate{worker: w}
-			err := w.skipped()
+			err := w.skipReason()
 			if err == nil {
 				if c.Status, err = w.status(ctx, image); err != nil && ctx.Err() == nil {
 					w.avoid(err)
@@ -167,8 +167,8 @@ func (w *worker) status(ctx context.Context, image string) (st api.Status, err e
 	return st, err
 }
 
-// skipped returns why the worker is not asked for now, or nil.
-func (w *worker) skipped() error {
+// skipReason returns why the worker is not asked for now, or nil.
+func (w *worker) skipReason() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Now().Before(w.skip) {

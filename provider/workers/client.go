@@ -125,15 +125,15 @@ func (w *worker) open(ctx context.Context, r *request) (body io.ReadCloser, head
 	return body, header, err
 }
 
-// keyed is call for a request that runs once. If ctx ends, or the answer is lost, it is canceled: what it started is ended.
-func (w *worker) keyed(ctx context.Context, r *request, to any) error {
+// callOnce is call for a request that runs once. If ctx ends, or the answer is lost, it is canceled: what it started is ended.
+func (w *worker) callOnce(ctx context.Context, r *request, to any) error {
 	r.key = r.lease.newKey()
 	err := w.call(ctx, r, to)
 	if lost, ok := asLost(err); ok && lost.sent || err != nil && ctx.Err() != nil {
 		w.cancel(ctx, r)
 		return err
 	}
-	r.lease.received(r.key)
+	r.lease.noteAnswers(r.key)
 	return err
 }
 
@@ -146,7 +146,7 @@ func (w *worker) cancel(ctx context.Context, r *request) {
 		w.log.Debug("a request is not canceled: it ends with its lease", "worker", w.name, "path", r.path, "error", err)
 		return
 	}
-	r.lease.received(r.key)
+	r.lease.noteAnswers(r.key)
 }
 
 // repeat sends a request until an answer has arrived that read takes. It repeats those that are repeatable for a while.
@@ -175,7 +175,7 @@ func (w *worker) repeat(ctx context.Context, r *request, read func(*http.Respons
 		} else {
 			wait = pause
 		}
-		if ended := r.ended(ctx); ended != nil || !r.repeatable() || time.Since(since) > patience {
+		if ended := r.endReason(ctx); ended != nil || !r.repeatable() || time.Since(since) > patience {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -190,8 +190,8 @@ func (w *worker) repeat(ctx context.Context, r *request, read func(*http.Respons
 	}
 }
 
-// ended returns why a request is not repeated any more: its lease is lost, or the caller has given up.
-func (r *request) ended(ctx context.Context) error {
+// endReason returns why a request is not repeated any more: its lease is lost, or the caller has given up.
+func (r *request) endReason(ctx context.Context) error {
 	if r.lease != nil && r.lease.life.Err() != nil {
 		return context.Cause(r.lease.life) //nolint:contextcheck // the lease's own
 	}
@@ -234,7 +234,7 @@ func (w *worker) send(ctx context.Context, r *request) (*http.Response, error) {
 	resp, err := w.http.Do(req)
 	if err != nil {
 		done()
-		r.lease.unacknowledged(keys)
+		r.lease.restoreKeys(keys)
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err // without the path, which has secrets

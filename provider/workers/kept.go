@@ -142,7 +142,7 @@ func (p *Provider) find(ctx context.Context, name string) (*worker, *lease, *api
 func each(ctx context.Context, workers []*worker, f func(*worker, *lease) error) error {
 	return box.InParallel(len(workers), func(i int) error {
 		w := workers[i]
-		if err := w.skipped(); err != nil {
+		if err := w.skipReason(); err != nil {
 			return err
 		}
 		w.mu.Lock()

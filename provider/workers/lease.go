@@ -120,16 +120,16 @@ func (l *lease) release(ctx context.Context) {
 // newKey returns a key that no other request has.
 func (l *lease) newKey() string { return l.id + "-" + strconv.FormatInt(l.keys.Add(1), 36) }
 
-// received makes a later request acknowledge a key.
-func (l *lease) received(keys ...string) {
+// noteAnswers makes a later request acknowledge a key.
+func (l *lease) noteAnswers(keys ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.acked = append(l.acked, keys...)
 }
 
-func (l *lease) unacknowledged(keys []string) {
+func (l *lease) restoreKeys(keys []string) {
 	if len(keys) > 0 {
-		l.received(keys...)
+		l.noteAnswers(keys...)
 	}
 }
 

@@ -56,7 +56,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	if c.left == 0 && !c.ended {
 		var head [frameHead]byte
 		if _, err := io.ReadFull(c.stream, head[:]); err != nil {
-			return 0, broken(err)
+			return 0, breakError(err)
 		}
 		c.left = binary.BigEndian.Uint32(head[:])
 		c.ended = c.left == 0
@@ -69,11 +69,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	if n > 0 {
 		return n, nil
 	}
-	return n, broken(err)
+	return n, breakError(err)
 }
 
-// broken returns the error of a stream that has ended without its last frame.
-func broken(err error) error {
+// breakError returns the error of a stream that has ended without its last frame.
+func breakError(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}

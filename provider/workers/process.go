@@ -29,7 +29,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	live = live || cmd.StdoutCap > maxCap || cmd.StderrCap > maxCap
 	sent := commandOf(&cmd)
 	if !live && cmd.Stdin == nil && !s.sb.keep {
-		return s.run(ctx, sent, out), nil
+		return s.runWhole(ctx, sent, out), nil
 	}
 	detach := cmd.Detach && s.sb.keep
 	sent.Detach = detach
@@ -43,7 +43,7 @@ func (s *service) Start(ctx context.Context, cmd fumehood.Cmd, live bool, out pr
 	r := s.request(http.MethodPost, "/processes", "")
 	r.json = sent
 	var made api.Process
-	if err := s.sb.w.keyed(ctx, r, &made); err != nil {
+	if err := s.sb.w.callOnce(ctx, r, &made); err != nil {
 		return nil, err
 	}
 	p := s.newProcess(made.ID, live || detach, sent.StdinPipe, out)
@@ -85,8 +85,8 @@ type run struct {
 	err    error
 }
 
-// run runs a command. The worker enforces its timeout.
-func (s *service) run(ctx context.Context, cmd *api.Cmd, out provider.Sink) *run {
+// runWhole runs a command. The worker enforces its timeout.
+func (s *service) runWhole(ctx context.Context, cmd *api.Cmd, out provider.Sink) *run {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the caller kills it when its context ends
 	p := &run{out: out, cancel: cancel, ended: make(chan struct{})}
 	r := s.request(http.MethodPost, "/run", "")
@@ -94,13 +94,13 @@ func (s *service) run(ctx context.Context, cmd *api.Cmd, out provider.Sink) *run
 	go func() {
 		defer close(p.ended)
 		defer cancel()
-		p.err = s.sb.w.keyed(ctx, r, &p.result)
+		p.err = s.sb.w.callOnce(ctx, r, &p.result)
 	}()
 	return p
 }
 
-// Timed marks that the worker enforces the timeout.
-func (p *run) Timed() {}
+// EnforceTimeout marks that the worker enforces the timeout.
+func (p *run) EnforceTimeout() {}
 
 func (p *run) OnGap(skip func(fumehood.Stream, int64)) { p.skip = skip }
 
@@ -202,7 +202,7 @@ func (p *process) Wait(context.Context) (provider.Exit, error) {
 	res := &fumehood.Result{}
 	var err error
 	if p.live {
-		res, err = p.follow()
+		res, err = p.followEvents()
 	} else if err = p.s.sb.w.call(p.life, p.request(http.MethodGet, "/result"), res); err == nil { //nolint:contextcheck // the command's own
 		deliver(res, p.out, p.skip, p.at)
 	}
@@ -221,8 +221,8 @@ func (p *process) Wait(context.Context) (provider.Exit, error) {
 	return exitOf(res), nil
 }
 
-// follow passes on the output, and returns the result. A connection that breaks is opened again where it was.
-func (p *process) follow() (*fumehood.Result, error) {
+// followEvents passes on the output, and returns the result. A connection that breaks is opened again where it was.
+func (p *process) followEvents() (*fumehood.Result, error) {
 	var since time.Time
 	for {
 		r := p.request(http.MethodGet, "/events")

@@ -88,7 +88,7 @@ func (sb *sandbox) Close(ctx context.Context) error {
 	if sb.keep {
 		sb.leave(ctx)
 		sb.close()
-	} else if err := sb.remove(ctx); err != nil {
+	} else if err := sb.removeThere(ctx); err != nil {
 		return err
 	}
 	sb.place.Leave()
@@ -101,8 +101,8 @@ func (sb *sandbox) discard(ctx context.Context) error {
 	return sb.Close(ctx)
 }
 
-// remove removes the sandbox. One that is lost is removed by its worker.
-func (sb *sandbox) remove(ctx context.Context) error {
+// removeThere removes the sandbox. One that is lost is removed by its worker.
+func (sb *sandbox) removeThere(ctx context.Context) error {
 	err := sb.w.call(ctx, sb.request(http.MethodDelete, ""), nil)
 	if isGone(err) || sb.isLost(ctx, err) {
 		return nil

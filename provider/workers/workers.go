@@ -100,7 +100,7 @@ func (p *Provider) start(ctx context.Context, spec fumehood.Spec, place *box.Pla
 			return err
 		}
 		var made api.Sandbox
-		if err := w.keyed(ctx, &request{method: "POST", path: "/v1/sandboxes", json: sent, lease: l}, &made); err != nil {
+		if err := w.callOnce(ctx, &request{method: "POST", path: "/v1/sandboxes", json: sent, lease: l}, &made); err != nil {
 			return err
 		}
 		sb = p.newSandbox(w, l, &made, place)

@@ -218,7 +218,7 @@ func TestProvider_Start(t *testing.T) {
 	t.Run("draining", func(t *testing.T) {
 		t.Parallel()
 		a, b := serve(t, "--drain", "1m"), serve(t, "--max-sandboxes", "1")
-		p, of := newProvider(t, a.url), newProvider(t, a.url, b.url)
+		p, both := newProvider(t, a.url), newProvider(t, a.url, b.url)
 		sb := start(t, p, fumehood.Spec{Image: busybox})
 		if err := a.cmd.Process.Signal(unix.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -230,7 +230,7 @@ func TestProvider_Start(t *testing.T) {
 			}
 			return errors.Is(err, fumehood.ErrUnavailable)
 		})
-		if next := start(t, of, fumehood.Spec{Image: busybox}); !b.has(next.Info().Name) {
+		if next := start(t, both, fumehood.Spec{Image: busybox}); !b.has(next.Info().Name) {
 			t.Error("it is not on the other worker")
 		}
 		if res, err := sb.Exec(t.Context(), sh("exit 5")); err != nil || res.ExitCode != 5 {

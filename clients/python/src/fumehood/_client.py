@@ -75,8 +75,8 @@ class AsyncClient:
     url is unix:PATH, http://HOST:PORT or https://HOST:PORT. timeout limits the connection and the start of a server, in
     seconds. The other arguments are for a server of the client's own, and a url excludes them:
 
-    - provider: "docker", "native", "kubernetes", "workers", "local" (no isolation) or "auto", the default: "workers" with
-      workers, "docker", or else "native". runtime is the container runtime.
+    - provider: "docker", "native", "kubernetes", "workers", "local" (no isolation), or "auto", the default: "workers"
+      if there are workers, "docker", or else "native". runtime is the container runtime.
     - workers, workers_token_file, workers_ca: addresses of servers that run the sandboxes, the file with their bearer
       token, by default FUMEHOOD_TOKEN, and that with the certificates that sign theirs.
     - namespace, kube_context, guest_image, pull_secrets, reserve_memory, reserve_cpus, pending: for "kubernetes", where
