@@ -22,6 +22,7 @@ import (
 	"github.com/fumehood/fumehood/provider/conformance"
 	"github.com/fumehood/fumehood/provider/workers"
 	"github.com/fumehood/fumehood/test/faultproxy"
+	"github.com/fumehood/fumehood/test/tier"
 )
 
 // has reports whether a sandbox is on a server.
@@ -300,9 +301,7 @@ func TestProvider_brokenConnections(t *testing.T) {
 // A reader that is slow for long holds its command back, and misses nothing.
 func TestService_Stream_slow(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it takes 40 s")
-	}
+	tier.Need(t, tier.All) // it takes a minute
 	sb := start(t, newProvider(t, serve(t).url), fumehood.Spec{Image: busybox})
 	const size = 30 << 20
 	got, first := 0, true
