@@ -345,6 +345,9 @@ class TestServeFlags(unittest.TestCase):
                 max_sandboxes=3,
                 max_memory="1GiB",
                 idle="1m",
+                pull_secrets=["one", "two"],
+                workers_ca=Path("ca.pem"),
+                reserve_cpus=0.5,
                 arguments=["--strict-prereqs"],
             )
         self.assertEqual(
@@ -352,6 +355,9 @@ class TestServeFlags(unittest.TestCase):
             (
                 "--strict-prereqs",
                 "--provider=native",
+                "--workers-ca=ca.pem",
+                "--pull-secrets=one,two",
+                "--reserve-cpus=0.5",
                 "--allow-egress",
                 f"--allow-host-path={folder}",
                 f"--allow-host-path={Path.cwd()}",
@@ -376,6 +382,17 @@ class TestServeFlags(unittest.TestCase):
             ("max_memory", "much", ConfigError),
             ("idle", 0, ConfigError),
             ("runtime", 1, TypeError),
+            ("workers", "https://worker:8420", TypeError),
+            ("workers", ["https://one,https://two"], ConfigError),
+            ("workers_token_file", True, TypeError),
+            ("workers_ca", 1, TypeError),
+            ("namespace", 1, TypeError),
+            ("guest_image", 1, TypeError),
+            ("kube_context", 1, TypeError),
+            ("pull_secrets", ["", "two"], ConfigError),
+            ("reserve_memory", 0, ConfigError),
+            ("reserve_cpus", "one", TypeError),
+            ("pending", 0, ConfigError),
             ("arguments", "--allow-egress", TypeError),
             ("env", {"A": 1}, TypeError),
             ("binary", 1, TypeError),
@@ -390,7 +407,9 @@ class TestServeFlags(unittest.TestCase):
             given: dict[str, Any] = {
                 "provider": "docker", "runtime": "runc", "allow_host_paths": ["/"], "allow_images": ["*"],
                 "binary": "/x", "arguments": ["--strict-prereqs"], "max_sandboxes": 1, "max_commands": 1,
-                "max_memory": 1, "max_body": 1, "max_upload": 1, "idle": 1,
+                "max_memory": 1, "max_body": 1, "max_upload": 1, "idle": 1, "workers": ["unix:/x"],
+                "workers_token_file": "t", "workers_ca": "c", "namespace": "n", "kube_context": "c",
+                "guest_image": "g", "pull_secrets": ["s"], "reserve_memory": 1, "reserve_cpus": 1, "pending": 1,
             }  # fmt: skip
             with self.subTest(name), self.assertRaisesRegex(ConfigError, f"^{name}: .* url"):
                 Client("unix:/x", **{name: given.get(name, True)})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from . import _values as values
 from ._errors import ConfigError
@@ -49,11 +50,14 @@ def _text(given: object, name: str) -> list[str]:
 
 
 def _path(given: object, name: str) -> list[str]:
-    return values.paths([given], name)
+    return [values.to_utf8(cast("values.StrPath", values.instance(given, (str, os.PathLike), name)), name)]
 
 
 def _names(given: object, name: str) -> list[str]:
     found = values.texts(given, name)
+    for each in found:
+        if not each or "," in each:
+            raise ConfigError(f"{name}: {values.short(each)} is empty or has a comma")
     return [",".join(found)] if found else []
 
 
