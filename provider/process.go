@@ -246,6 +246,9 @@ func (p *process) finish(ctx context.Context, exit Exit, err error) {
 		if exit.Duration > 0 {
 			r.Duration = exit.Duration
 		}
+		if errors.Is(why, errTimeout) { // by the clock here, which has begun before the sandbox's
+			r.Duration = max(r.Duration, p.timeout)
+		}
 		r.Stdout, r.Stderr = outputOf(p.out[fumehood.Stdout]), outputOf(p.out[fumehood.Stderr])
 		if total := exit.Totals; total != nil {
 			r.Stdout.Total, r.Stderr.Total = total[0], total[1]
