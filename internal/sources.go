@@ -12,5 +12,5 @@ import "embed"
 //go:embed guest/guest.go guest/queue.go guest/*_linux.go guest/*_linux_*.s guest/main/main.go
 //go:embed guest/ring/ring.go
 //go:embed native/setup/config.go native/setup/*_linux.go
-//go:embed wire/conn.go wire/content.go wire/datagram.go wire/frame.go wire/memory.go wire/memory_linux.go wire/messages.go wire/pack.go wire/prove.go wire/rawcall_linux.go wire/restart.go wire/socket_linux.go wire/stream.go
+//go:embed wire/conn.go wire/content.go wire/datagram.go wire/frame.go wire/lasting.go wire/memory.go wire/memory_linux.go wire/messages.go wire/pack.go wire/prove.go wire/rawcall_linux.go wire/restart.go wire/socket_linux.go wire/stream.go
 var GuestSources embed.FS

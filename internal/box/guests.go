@@ -68,12 +68,19 @@ type guest struct {
 	giveUp  context.CancelCauseFunc // cancels a start in progress
 	started chan struct{}           // closed when Guest or err is set
 	number  int                     // of the start
-	exec    Exec                    // started it, or relays to it; nil if neither is ours
+	exec    program                 // started it, or relays to it; nil if neither is ours
 	finds   bool                    // the start only searches for it
 	relayed bool                    // exec is a relay to a guest that outlives it
 	near    bool                    // its connection does not go through the daemon
 	swept   wire.Swept              // what it reported about itself
 	err     error
+}
+
+// program is what is asked about an Exec later.
+type program interface {
+	Complaint() string
+	AwaitEnd(ctx context.Context, within time.Duration) (int, error)
+	Stopped(ctx context.Context) (bool, error)
 }
 
 // lastReport returns what the guest reported about itself; zero if u is nil.
@@ -138,6 +145,15 @@ func (m *Guests) now() State { return m.cfg.Unit.State() }
 
 // Main returns the main process; nil if it is not a guest, or not connected now.
 func (m *Guests) Main() *host.Guest {
+	g := m.living()
+	if g == nil || g.Away() {
+		return nil
+	}
+	return g
+}
+
+// living is Main also while its connection waits for another relay.
+func (m *Guests) living() *host.Guest {
 	if m.main == nil || !m.main.Lost() {
 		return m.main
 	}
@@ -211,7 +227,7 @@ func (m *Guests) explainLost(ctx context.Context, err error) error {
 	if !errors.Is(err, fumehood.ErrUnavailable) {
 		return err
 	}
-	lost := m.main != nil && m.Main() == nil
+	lost := m.main != nil && m.living() == nil
 	if lost {
 		await(ctx, m.cfg.Unit, DeathWait, func(s State) bool { return !s.Lives })
 		<-m.main.Done() // it exits soon after that
@@ -262,7 +278,7 @@ func (m *Guests) of(ctx context.Context, user string) (*guest, error) {
 		if !m.main.Lost() || m.key == nil {
 			return &guest{Guest: m.main, near: m.main.Moved()}, nil
 		}
-		return m.relink(ctx, commandWithin)
+		return m.relink(ctx, commandWithin, false)
 	}
 	return m.at(ctx, role{user: user}, false)
 }

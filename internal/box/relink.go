@@ -2,9 +2,10 @@ package box
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/fumehood/fumehood"
@@ -13,9 +14,9 @@ import (
 	"github.com/fumehood/fumehood/provider"
 )
 
-// A connection through the daemon may be cut, for example by a proxy in front of it or by its restart. The main process
+// The first connection, through the daemon, may be cut, for example by a proxy in front of it or by its restart. The main process
 // then kills the commands that were running for this process, and waits for it to connect again by a relay. A cut
-// command is lost. It is never run again, because it may have run.
+// command is lost. It is never run again, because it may have run. A connection by a relay is continued; see relays.
 
 const (
 	// lingerFor is how long a main process without a host waits for one. It is longer than holdFor, so that this process
@@ -27,7 +28,7 @@ const (
 	commandWithin = 20 * time.Second
 	// firstPause is the pause after the first failed attempt. It doubles with each one, up to longestPause.
 	firstPause   = time.Second / 10
-	longestPause = 10 * time.Second
+	longestPause = 5 * time.Second
 )
 
 // CutReason is why a command was lost with its connection.
@@ -39,7 +40,7 @@ func (m *Guests) linger(ctx context.Context) error {
 		return nil
 	}
 	m.key = make([]byte, wire.SecretSize)
-	_, _ = rand.Read(m.key) // it never fails
+	_, _ = crand.Read(m.key) // it never fails
 	name, secret := m.residence("")
 	if err := m.main.Reside(ctx, name, secret, lingerFor); err != nil {
 		return m.explainLost(ctx, err)
@@ -56,15 +57,7 @@ func (m *Guests) hold(ctx context.Context) {
 		case <-m.closing:
 			return
 		}
-		u, err := m.relink(ctx, holdFor)
-		for until := time.Now().Add(holdFor); errors.Is(err, fumehood.ErrLimit) && time.Now().Before(until); { // processes may end
-			select {
-			case <-time.After(longestPause):
-			case <-m.closing:
-				return
-			}
-			u, err = m.relink(ctx, holdFor)
-		}
+		u, err := m.relink(ctx, holdFor, true)
 		if err != nil {
 			if !m.IsClosed() {
 				m.cfg.Log.Warn("connection to the sandbox lost", "error", err)
@@ -75,31 +68,42 @@ func (m *Guests) hold(ctx context.Context) {
 	}
 }
 
-// relink connects to the main process again. It tries until within has passed, unless it fails for good.
-func (m *Guests) relink(ctx context.Context, within time.Duration) (*guest, error) {
+// relink connects to the main process again; see insist.
+func (m *Guests) relink(ctx context.Context, within time.Duration, patient bool) (*guest, error) {
+	var u *guest
+	err := m.insist(ctx, within, patient, func(trying context.Context) (final bool, err error) {
+		u, err = m.at(trying, role{}, false)
+		return false, err
+	})
+	return u, err
+}
+
+// insist calls try until it succeeds, fails for good, or within has passed. If patient, it also waits for processes that may end
+// when the sandbox's limit on them is reached.
+func (m *Guests) insist(ctx context.Context, within time.Duration, patient bool, try func(context.Context) (final bool, err error)) error {
 	trying, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	last := Slow(within)
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		u, err := m.at(trying, role{}, false)
-		if err == nil {
-			return u, nil
+		final, err := try(trying)
+		if err == nil || final {
+			return err
 		}
 		if trying.Err() == nil {
 			last = err
-			if err := m.lasting(ctx, err); err != nil {
-				return nil, err
+			if err := m.lasting(ctx, err); err != nil && (!patient || !errors.Is(err, fumehood.ErrLimit)) {
+				return err
 			}
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause - rand.N(pause/2)): // after the restart of a daemon, not all at once
 		case <-m.closing:
-			return nil, errGuestsClosed
+			return errGuestsClosed
 		case <-trying.Done():
 			if ctx.Err() != nil {
-				return nil, ctx.Err()
+				return ctx.Err()
 			}
-			return nil, &fumehood.Error{
+			return &fumehood.Error{
 				Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("%s, and connecting again has failed for %v: %w", CutReason, within, last),
 				Hint: "try again once the daemon answers",
 			}

@@ -117,33 +117,17 @@ func (m *Guests) greet(ctx context.Context, met *host.Guest) (*guest, error) {
 
 // relayTo connects to a user's resident guest by a relay. It returns errNobody if no guest exists.
 func (m *Guests) relayTo(ctx context.Context, relayer Relayer, user string) (*guest, error) {
-	name, secret := m.residence(user)
-	rw, err := relayer.Relay(ctx, name)
+	r := &relays{m: m, relayer: relayer, user: user, conn: wire.NewLasting()}
+	if err := r.carry(ctx); err != nil {
+		return nil, err
+	}
+	g, err := m.greet(ctx, host.NewLasting(r.conn))
 	if err != nil {
-		return nil, m.explainCrowded(ctx, err)
+		return nil, Saying(m.explainLost(ctx, err), r.Complaint())
 	}
-	met, err := host.Meet(ctx, rw, secret)
-	if err == nil {
-		g, err := m.greet(ctx, met)
-		if err != nil {
-			return nil, Saying(m.explainLost(ctx, err), rw.Complaint())
-		}
-		g.exec, g.relayed = rw, true
-		return g, nil
-	}
-	var exit provider.Exit
-	var werr error
-	if errors.Is(err, io.EOF) { // the relay has ended, and its exit code is the reason
-		exit, werr = rw.Wait(ctx)
-	}
-	_ = rw.Close()
-	if exit.Outcome == fumehood.Exited && exit.Code == wire.NobodyListens {
-		return nil, errNobody
-	}
-	if exit.Outcome == fumehood.Exited && exit.Code == runtimeAborts {
-		err = m.explainCrowded(ctx, err)
-	}
-	return nil, errors.Join(Saying(m.explainLost(ctx, err), rw.Complaint()), werr)
+	m.holding.Go(func() { r.hold(context.WithoutCancel(ctx)) })
+	g.exec, g.relayed = r, true
+	return g, nil
 }
 
 // settle starts a guest and makes it the user's resident; see meet.

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"errors"
+	"io"
 	"os"
 	"time"
 
@@ -53,7 +54,7 @@ func (g *guest) listenAt(req *wire.Reside) error {
 		return err
 	}
 	g.resident, g.secret, g.linger = true, req.Secret, time.Duration(req.LingerMS)*time.Millisecond
-	go g.receive(socket, req.Secret)
+	go g.receive(socket, req.Secret, g.serveRelay)
 	return nil
 }
 
@@ -84,15 +85,15 @@ func (g *guest) takeSocket(conn *wire.Socket) error {
 		}
 		return err
 	}
-	go g.receive(sockets[0], secret)
+	go g.receive(sockets[0], secret, func(conn *wire.Socket) { g.serveHost(conn) })
 	_, err = conn.Write(confirmation)
 	return err
 }
 
-// receive accepts connections and never returns. It closes a connection from a process started in the container
+// receive accepts connections, each for serve, and never returns. It closes a connection from a process started in the container
 // before it counts as a stranger. Otherwise such processes could occupy all places of hosts that have yet to prove
 // themselves.
-func (g *guest) receive(socket *os.File, secret []byte) {
+func (g *guest) receive(socket *os.File, secret []byte, serve func(*wire.Socket)) {
 	strangers := make(chan struct{}, mostStrangers)
 	for {
 		fd, err := accept(socket)
@@ -116,7 +117,7 @@ func (g *guest) receive(socket *os.File, secret []byte) {
 			if err != nil {
 				return
 			}
-			g.serveHost(conn)
+			serve(conn)
 		}()
 	}
 }
@@ -149,10 +150,20 @@ func startedHere(conn int) bool {
 	return f == nil || hasEnded(f) || f[4-3] != "0"
 }
 
+// serveRelay serves a relay, which begins or continues a connection.
+func (g *guest) serveRelay(relay *wire.Socket) {
+	_ = relay.SetDeadline(time.Now().Add(proveWithin)) // an error shows later
+	l, err := g.lasting.Take(relay)
+	_ = relay.SetDeadline(time.Time{})
+	if err == nil && l != nil {
+		g.serveHost(l)
+	}
+}
+
 // serveHost serves a connection other than the first one, and closes it. If this guest waits for the next host only for
 // some time, all connections are of the same host. Then a new one shows that those before have ended, which may not have
 // been noticed here.
-func (g *guest) serveHost(conn *wire.Socket) {
+func (g *guest) serveHost(conn io.ReadWriteCloser) {
 	c := wire.NewConn(conn, wire.Guest, g.handle)
 	g.mu.Lock()
 	if g.closing {

@@ -41,6 +41,7 @@ type guest struct {
 	trimming bool
 	latest   *wire.Conn       // the connection that was made last
 	hosts    int              // connected hosts, not counting the first connection
+	lasting  wire.Lastings    // of relays
 	parted   *sync.Cond       // on mu: hosts has become 0, or has been 0 for linger
 	alone    time.Time        // when hosts became 0
 	resident bool             // see reside

@@ -95,9 +95,22 @@ func (w impatient) Write(p []byte) (written int, err error) {
 
 // impatiently calls write, and ends the connection if the guest reads nothing meanwhile.
 func (c *Conn) impatiently(write func()) {
-	stalled := time.AfterFunc(writeWithin, func() { c.fail(errStalled) })
+	var stalled *time.Timer
+	stalled = time.AfterFunc(writeWithin, func() {
+		if c.Away() { // the guest cannot read
+			stalled.Reset(writeWithin)
+			return
+		}
+		c.fail(errStalled)
+	})
 	defer stalled.Stop()
 	write()
+}
+
+// Away reports whether the connection waits for a transport.
+func (c *Conn) Away() bool {
+	l, ok := c.rw.(*Lasting)
+	return ok && l.Away()
 }
 
 // attend pings a silent guest, and ends the connection if it does not answer. Code in the sandbox may have stopped
@@ -115,7 +128,7 @@ func (c *Conn) attend() {
 		idle := len(c.streams) == 0
 		c.mu.Unlock()
 		switch {
-		case c.heard.Swap(false) || idle:
+		case c.heard.Swap(false) || idle || c.Away():
 			silent = 0
 			continue
 		case silent >= answerWithin:

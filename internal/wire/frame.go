@@ -14,7 +14,7 @@ import (
 
 // Version is the protocol's version. Host and guest must have the same version. The host delivers the guest that was
 // built together with it.
-const Version = 5
+const Version = 6
 
 // headerSize is the size of a frame's header: the stream's number (4 bytes, big-endian), the type (1 byte) and the
 // payload's length (3 bytes, big-endian). The payload follows.

@@ -120,6 +120,9 @@ func (g *Guest) Moved() bool { return g.conn.Load() != g.first }
 // given the guest up.
 func (g *Guest) Cut() bool { return g.conn.Load().Cut() }
 
+// Away reports whether the connection waits for another relay.
+func (g *Guest) Away() bool { return g.first.Away() }
+
 // giveUp ends the connections to a guest that does not answer.
 func (g *Guest) giveUp() {
 	g.first.Close()

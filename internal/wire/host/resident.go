@@ -31,19 +31,42 @@ func ResidentConn(conn net.Conn) io.ReadWriteCloser { return quiet(conn) }
 // Meet connects to a resident guest over rw, and both sides prove to each other that they know the secret. If that
 // fails, the error is an ErrUnavailable. It also matches io.EOF if no guest answered.
 func Meet(ctx context.Context, rw io.ReadWriteCloser, secret []byte) (*Guest, error) {
-	ctx, cancel := context.WithTimeout(ctx, proveWithin)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
-	err := wire.Prove(rw, wire.Host, secret)
-	if !stop() || err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the resident guest has not proved its identity: %w", err)}
+	if err := proveTo(ctx, rw, secret, func() error { return nil }); err != nil {
+		return nil, err
 	}
 	g := New(rw)
 	g.resident.Store(true)
 	return g, nil
+}
+
+// Carry makes rw, a relay to a resident guest, the transport of l. Its errors are those of Meet.
+func Carry(ctx context.Context, l *wire.Lasting, rw io.ReadWriteCloser, secret []byte, window time.Duration) error {
+	return proveTo(ctx, rw, secret, func() error { return l.Continue(rw, window) })
+}
+
+// NewLasting returns a connection to a resident guest over l, which Carry has given a transport.
+func NewLasting(l *wire.Lasting) *Guest {
+	g := New(l)
+	g.resident.Store(true)
+	return g
+}
+
+// proveTo exchanges proofs with a resident guest, and calls then.
+func proveTo(ctx context.Context, rw io.ReadWriteCloser, secret []byte, then func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, proveWithin)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
+	err := wire.Prove(rw, wire.Host, secret)
+	if err == nil {
+		err = then()
+	}
+	if !stop() || err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return &fumehood.Error{Class: fumehood.ErrUnavailable, Err: fmt.Errorf("the resident guest has not proved its identity: %w", err)}
+	}
+	return nil
 }
 
 // Reside makes the guest outlive its connection, and listen on an abstract unix socket. It ends when nobody has been
