@@ -219,7 +219,7 @@ Exit codes of run: the command's own; 124 timeout; 125 Fumehood failed; 126 or
 	root.AddCommand(
 		a.newRunCommand(runSandbox), a.newUpCommand(runUp), a.newPsCommand(), a.newExecCommand(runExec), a.newProcessCommand(), a.newCpCommand(runCp),
 		a.newLogsCommand(), a.newShellCommand(), a.newConnectCommand(), a.newForwardCommand(), a.newConfigCommand(showConfig), a.newDownCommand(),
-		a.newSessionCommand(), a.newEvalCommand(runEval), a.newRunsCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newServeCommand(), a.newVersionCommand(),
+		a.newSessionCommand(), a.newEvalCommand(runEval), a.newRunsCommand(), a.newSnapshotCommand(), a.newImageCommand(), a.newCleanupCommand(), a.newDoctorCommand(), a.newServeCommand(), a.newWorkersCommand(), a.newVersionCommand(),
 	)
 	completeHelp(root)
 	return root

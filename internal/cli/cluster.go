@@ -22,8 +22,8 @@ type cluster struct {
 var clusterFlags = []string{"kube-context", "namespace", "guest-image", "pull-secrets", "reserve-memory", "reserve-cpus", "pending"}
 
 func (c *cluster) add(flags *pflag.FlagSet) {
-	flags.StringVar(&c.context, "kube-context", "", "the `context` of the kubeconfig file for the kubernetes provider (default: the current one)")
-	flags.StringVar(&c.namespace, "namespace", "", "the `namespace` of the kubernetes provider's Pods (default: that of the context, or of this Pod)")
+	flags.StringVar(&c.context, "kube-context", "", "the `context` of the kubeconfig file for the kubernetes provider and workers in a cluster (default: the current one)")
+	flags.StringVar(&c.namespace, "namespace", "", "the `namespace` of the kubernetes provider's Pods, or of workers in a cluster (default: that of the context, or of this Pod)")
 	flags.StringVar(&c.guestImage, "guest-image", "", "the `image` from which Pods get the guest; 'fumehood image guest' makes it")
 	flags.StringVar(&c.pullSecrets, "pull-secrets", "", "the `names` of secrets in the namespace by which nodes pull images, separated by commas")
 	flags.StringVar(&c.memory, "reserve-memory", spec.FormatSize(kubernetes.DefaultRequestMemory), "the `size` of memory that a node keeps free for each Pod, at most the sandbox's limit")

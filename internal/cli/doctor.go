@@ -29,7 +29,8 @@ checks the cluster and this account's rights, and starts a sandbox; with
 --workers it asks each of them. The exit code is 1 if a check failed, but for
 workers only if none can start sandboxes.
 
---print-rbac prints the Role that an account needs for --provider kubernetes.`,
+--print-rbac prints the Role that an account needs for --provider kubernetes, or
+with --workers kubernetes:SERVICE to find the workers of a Service.`,
 		Example: `  fumehood doctor
   DOCKER_HOST=ssh://build@example.org fumehood doctor --json
   fumehood doctor --provider kubernetes --print-rbac | kubectl apply -f -`,
@@ -42,16 +43,23 @@ workers only if none can start sandboxes.
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	cmd.Flags().BoolVar(&rights, "print-rbac", false, "only print a Role with the rights that --provider kubernetes needs, as YAML")
+	cmd.Flags().BoolVar(&rights, "print-rbac", false, "only print a Role with the rights that --provider kubernetes, or --workers kubernetes:SERVICE, needs, as YAML")
 	return cmd
 }
 
-// printRights prints the Role for the kubernetes provider.
+// printRights prints the Role for the kubernetes provider, or for finding workers in a cluster.
 func (a *commandLine) printRights() error {
-	if a.provider != kubernetesName {
-		return usageError("--print-rbac is for the kubernetes provider: add --provider kubernetes")
+	_, discovers := a.fleet.service()
+	var role string
+	switch {
+	case a.provider == kubernetesName:
+		role = kubernetes.Role(a.cluster.namespace)
+	case a.provider == workersName && discovers:
+		role = kubernetes.WorkerRole(a.cluster.namespace)
+	default:
+		return usageError("--print-rbac is for the kubernetes provider: add --provider kubernetes, or --workers kubernetes:SERVICE")
 	}
-	_, err := io.WriteString(a.Out, kubernetes.Role(a.cluster.namespace))
+	_, err := io.WriteString(a.Out, role)
 	return err
 }
 

@@ -48,8 +48,8 @@ API, and docs/openapi.json has its OpenAPI document.
 Clients hold what they start by a lease. A client that ends, or is killed,
 loses its sandboxes after 5 seconds; serve removes all sandboxes when it ends.
 
-With --listen it serves TCP instead, and every request needs the bearer token
-in --token-file, or the one that is printed. Addresses that other machines
+With --listen it serves TCP instead, and requests need the bearer token in
+--token-file, or the one that is printed. Addresses that other machines
 reach need TLS. With --stdio it serves a private socket, prints its address as
 a line of JSON, and ends when its standard input closes.
 

@@ -116,7 +116,7 @@ func (s *Server) admit(r *http.Request, most int64) (release func(), f *errorAns
 		f = refuse(http.StatusMisdirectedRequest, "the header Host names another server")
 	case r.Header.Get("Origin") != "", site != "" && site != "none":
 		f = refuse(http.StatusForbidden, "requests of web pages are refused")
-	case s.opts.Token != "" && !s.authorized(r.Header.Get("Authorization")):
+	case s.opts.Token != "" && r.URL.Path != healthPath && !s.authorized(r.Header.Get("Authorization")):
 		f = refuse(http.StatusUnauthorized, "the bearer token is missing or wrong")
 	case r.ContentLength > most:
 		f = newAnswer(http.StatusRequestEntityTooLarge, fumehood.CodeTooLarge, opRead, "the request's body is too large")

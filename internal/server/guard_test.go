@@ -52,6 +52,14 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: got %d, want %d: %s", name, got, r.status, body)
 		}
 	}
+	for path, want := range map[string]int{"/healthz": 200, "/metrics": 401, "/healthz/": 401, "//healthz": 401, "/v1/../healthz": 401} { // probes have no token
+		if got, body := c.answer("GET", path, nil); got != want {
+			t.Errorf("%s without a token: got %d, want %d: %s", path, got, want, body)
+		}
+	}
+	if got, body := c.answer("GET", "/healthz", nil, "Host", "evil.example"); got != 421 {
+		t.Errorf("/healthz of another server: %d %s", got, body)
+	}
 	var box api.Sandbox
 	c.ok("POST", "/v1/sandboxes", fumehood.Spec{}, &box, with()...)
 	path := "/v1/sandboxes/" + box.ID
@@ -434,7 +442,7 @@ func TestLimits(t *testing.T) {
 	c.ok("POST", box+"/processes", sh("sleep 600"), &p)
 	c.fails(429, fumehood.CodeLimit, "POST", box+"/run", sh("true"))
 	_, metrics := c.answer("GET", "/metrics", nil)
-	for _, line := range []string{"fumehood_sandboxes 1\n", "fumehood_commands 1\n", "fumehood_leases 1\n", `fumehood_requests_total{status="4xx"} 2`} {
+	for _, line := range []string{"fumehood_sandboxes 1\n", "fumehood_commands 1\n", "fumehood_leases 1\n", "fumehood_sandboxes_starting 0\n", "fumehood_sandboxes_max 1\n", "fumehood_draining 0\n", "fumehood_starts_refused_total 1\n", `fumehood_requests_total{status="4xx"} 2`} {
 		if !strings.Contains(string(metrics), line) {
 			t.Errorf("%q is missing:\n%s", line, metrics)
 		}

@@ -108,9 +108,11 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec, r *re
 	}
 	defer done()
 	if s.draining.Load() {
+		s.metrics.refused.Add(1)
 		return nil, errDraining()
 	}
 	if !enter(&s.sandboxes, s.opts.Limits.Sandboxes) {
+		s.metrics.refused.Add(1)
 		return nil, tooMany(s.opts.Limits.Sandboxes, "sandboxes")
 	}
 	s.starting.Add(1)
@@ -131,6 +133,7 @@ func (s *Server) create(ctx context.Context, l *lease, spec fumehood.Spec, r *re
 			return nil, err
 		}
 		if most := s.opts.Limits.Sandboxes; len(kept) >= most {
+			s.metrics.refused.Add(1)
 			return nil, tooMany(most, "kept sandboxes")
 		}
 	}

@@ -129,7 +129,7 @@ func New(ctx context.Context, opts Options) *Server {
 	mux := http.NewServeMux()
 	s.api = humago.New(mux, configuration(opts.Version))
 	s.register()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		why := "no such path of the API, or not with the method " + r.Method
@@ -172,6 +172,9 @@ const (
 	// stopTime is how long requests may go on when the server stops, after their leases have ended.
 	stopTime = 10 * time.Second
 )
+
+// healthPath needs no token, which the probes of a cluster have not.
+const healthPath = "/healthz"
 
 // Serve serves connections of the listener until ctx ends. Then it ends all leases, and closes the provider.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,12 @@ func TestServer_Drain(t *testing.T) {
 	var st api.Status
 	if c.ok("GET", "/v1/status", nil, &st); !st.Draining {
 		t.Errorf("got %+v", st)
+	}
+	_, metrics := c.answer("GET", "/metrics", nil)
+	for _, line := range []string{"fumehood_draining 1\n", "fumehood_starts_refused_total 1\n", "fumehood_sandboxes 1\n"} {
+		if !strings.Contains(string(metrics), line) {
+			t.Errorf("%q is missing:\n%s", line, metrics)
+		}
 	}
 	c.ok("POST", box+"/run", sh("true"), nil)
 	c.ok("DELETE", box, nil, nil)

@@ -16,7 +16,7 @@ func TestImports(t *testing.T) {
 		}
 		return string(out)
 	}
-	others := list(module, module+"/provider/docker", module+"/provider/native", module+"/provider/local", module+"/provider/fake", module+"/eval", module+"/session")
+	others := list(module, module+"/provider/docker", module+"/provider/native", module+"/provider/local", module+"/provider/fake", module+"/provider/workers", module+"/eval", module+"/session")
 	for p := range strings.FieldsSeq(others) {
 		if strings.HasPrefix(p, "k8s.io/") || strings.HasPrefix(p, "sigs.k8s.io/") {
 			t.Errorf("they import %s", p)

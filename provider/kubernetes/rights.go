@@ -19,13 +19,25 @@ const Rights = `rules:
   verbs: [create, get]
 `
 
+// WorkerRights are the rules of a Role with what WorkerService needs in its namespace, as YAML.
+const WorkerRights = `rules:
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list]
+`
+
 // Role returns the manifest of a Role with Rights, as YAML. An empty namespace is left out.
-func Role(namespace string) string {
-	text := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: fumehood\n"
+func Role(namespace string) string { return role("fumehood", namespace, Rights) }
+
+// WorkerRole returns the manifest of a Role with WorkerRights, as YAML. An empty namespace is left out.
+func WorkerRole(namespace string) string { return role("fumehood-workers", namespace, WorkerRights) }
+
+func role(name, namespace, rules string) string {
+	text := "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: " + name + "\n"
 	if namespace != "" {
 		text += "  namespace: " + namespace + "\n"
 	}
-	return text + Rights
+	return text + rules
 }
 
 // missingRights returns which of Rights this account has not, such as "list pods".

@@ -70,7 +70,14 @@ func (r *refused) error() error {
 // place calls start with the worker that fits a sandbox best, and then with the next ones while a worker is lost, full or
 // about to end. It returns the error of the last call if that says more than that.
 func (p *Provider) place(ctx context.Context, spec *fumehood.Spec, start func(context.Context, *worker) error) error {
-	all, no := p.candidates(ctx, spec.Image)
+	workers, err := p.now(ctx)
+	if err != nil {
+		return err
+	}
+	if len(workers) == 0 {
+		return p.noWorkers()
+	}
+	all, no := candidates(ctx, workers, spec.Image)
 	for len(all) > 0 {
 		c := p.take(&all)
 		err := start(ctx, c.worker)
@@ -98,11 +105,11 @@ func (w *worker) mayGoOn(spec *fumehood.Spec, err error) bool {
 	return ok && (r.status == http.StatusServiceUnavailable || r.answer.Flag == "max-sandboxes" || isStale(err))
 }
 
-// candidates asks all workers for their status, and returns those that can take a sandbox.
-func (p *Provider) candidates(ctx context.Context, image string) (all []*candidate, no refused) {
+// candidates asks workers for their status, and returns those that can take a sandbox.
+func candidates(ctx context.Context, workers []*worker, image string) (all []*candidate, no refused) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for _, w := range p.workers {
+	for _, w := range workers {
 		asking.Go(func() {
 			c := &candidate{worker: w}
 			err := w.skipReason()

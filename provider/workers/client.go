@@ -41,7 +41,8 @@ const (
 
 // worker is a server that runs sandboxes.
 type worker struct {
-	name  string // its address, as given
+	name  string   // its address, as given
+	flags []string // of the command line, which name it
 	base  string
 	token string
 	log   *slog.Logger
@@ -72,7 +73,11 @@ func newWorker(address string, opts *Options) (*worker, error) {
 	if socket != "" {
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "unix", socket) }
 	}
-	return &worker{name: address, base: base, token: opts.Token, log: opts.Logger, http: &http.Client{Transport: t}}, nil
+	flags := []string{"--workers", address}
+	if opts.Discover != nil {
+		flags = opts.Discover.Flags
+	}
+	return &worker{name: address, flags: flags, base: base, token: opts.Token, log: opts.Logger, http: &http.Client{Transport: t}}, nil
 }
 
 // request is a request as data.

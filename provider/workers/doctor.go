@@ -16,8 +16,16 @@ func Diagnose(ctx context.Context, opts Options, report func(provider.Check)) bo
 		return false
 	}
 	defer func() { _ = p.Close(ctx) }() // it has opened no lease
+	all, err := p.now(ctx)
+	if err == nil && len(all) == 0 {
+		err = p.noWorkers()
+	}
+	if err != nil {
+		report(provider.FailedCheck("workers", err))
+		return false
+	}
 	usable := false
-	for _, w := range p.workers {
+	for _, w := range all {
 		c := candidate{worker: w}
 		c.Status, err = w.status(ctx, "")
 		if err == nil {

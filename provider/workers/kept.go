@@ -116,7 +116,11 @@ func (p *Provider) find(ctx context.Context, name string) (*worker, *lease, *api
 		made *api.Sandbox
 	}
 	var got answer
-	errs := each(ctx, p.workers, func(w *worker, l *lease) error {
+	workers, err := p.reachable(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	errs := each(ctx, workers, func(w *worker, l *lease) error {
 		var made api.Sandbox
 		err := w.call(ctx, &request{method: http.MethodGet, path: "/v1/sandboxes/" + url.PathEscape(name), lease: l}, &made)
 		if err != nil && codeOf(err) != api.CodeSandboxNotFound {
@@ -167,7 +171,11 @@ func each(ctx context.Context, workers []*worker, f func(*worker, *lease) error)
 func (p *Provider) Kept(ctx context.Context, names ...string) ([]provider.KeptSandbox, error) {
 	var mu sync.Mutex
 	var all []provider.KeptSandbox
-	err := each(ctx, p.workers, func(w *worker, l *lease) error {
+	workers, err := p.reachable(ctx)
+	if err != nil {
+		return nil, opError("list kept sandboxes", err)
+	}
+	err = each(ctx, workers, func(w *worker, l *lease) error {
 		var found struct {
 			Sandboxes []api.Sandbox `json:"sandboxes"`
 		}
@@ -245,7 +253,11 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	if opts.Caches || len(opts.Foreign) > 0 {
 		return nil, &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: errors.New("caches and objects of others are removed on the worker's machine"), Hint: "run `fumehood cleanup` there"}
 	}
-	names, workers := map[*worker][]string{}, p.workers
+	names := map[*worker][]string{}
+	workers, err := p.reachable(ctx)
+	if err != nil {
+		return nil, opError(op, err)
+	}
 	for _, name := range opts.Names {
 		w, _, _, err := p.find(ctx, name)
 		if err != nil {
@@ -258,7 +270,7 @@ func (p *Provider) Cleanup(ctx context.Context, opts provider.CleanupOptions) ([
 	}
 	var mu sync.Mutex
 	var all []provider.Leftover
-	err := each(ctx, workers, func(w *worker, l *lease) error {
+	err = each(ctx, workers, func(w *worker, l *lease) error {
 		r := &request{method: http.MethodPost, path: "/v1/cleanup", json: api.Cleanup{Names: names[w], DryRun: opts.DryRun}, lease: l}
 		var done struct {
 			Leftovers []api.Leftover `json:"leftovers"`

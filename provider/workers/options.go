@@ -13,10 +13,12 @@ import (
 	"github.com/fumehood/fumehood"
 )
 
-// Options configures a provider. URLs is required.
+// Options configures a provider. Either URLs or Discover is required.
 type Options struct {
 	// URLs are the addresses of the workers: http://HOST:PORT, https://HOST:PORT, or unix:PATH.
 	URLs []string
+	// Discover finds workers that come and go. Nil means those of URLs.
+	Discover *Discovery
 	// Token is the bearer token of the workers' --token-file. Empty means none, for sockets.
 	Token string
 	// CAFile is a file with certificates in PEM that sign those of https workers. Empty means the system's.

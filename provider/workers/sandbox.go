@@ -211,7 +211,7 @@ func (s *service) Connection(ctx context.Context, user string) (c fumehood.Conne
 	if !s.sb.keep {
 		return c, nil
 	}
-	c.Shell = append(c.Shell, "fumehood", "shell", s.sb.info.Name, "--workers", s.sb.w.name)
+	c.Shell = append([]string{"fumehood", "shell", s.sb.info.Name}, s.sb.w.flags...)
 	if s.name != s.sb.info.Services[0].Name {
 		c.Shell = append(c.Shell, "--service", s.name)
 	}

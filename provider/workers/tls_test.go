@@ -20,8 +20,8 @@ import (
 	"github.com/fumehood/fumehood/provider/workers"
 )
 
-// makeCertificate writes a certificate for 127.0.0.1 that signs itself, and its key.
-func makeCertificate(t *testing.T, dir string) (cert, key string) {
+// makeCertificate writes a certificate for 127.0.0.1, or for a name, that signs itself, and its key.
+func makeCertificate(t *testing.T, dir string, names ...string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -30,6 +30,9 @@ func makeCertificate(t *testing.T, dir string) (cert, key string) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	if len(names) > 0 {
+		template.IPAddresses, template.DNSNames = nil, names
 	}
 	signed, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {

@@ -3,6 +3,10 @@
 //
 //	fumehood serve --provider native --listen 0.0.0.0:8420 --host worker-1:8420 --tls-cert ... --tls-key ... --token-file token
 //
+// The workers are Options.URLs, or a changing set that Options.Discover finds: those of a Service in a Kubernetes cluster, by
+// kubernetes.WorkerService. New workers get sandboxes from the next answer on. One that goes away gets no more of them, and those
+// that it has stay there until they are closed or the worker is lost.
+//
 // Each sandbox is on one worker, which is chosen at its start: one that has the sandbox's image, else the one with the
 // fewest sandboxes per processor. A worker that does not answer is skipped for 5 seconds. If a worker is lost, so are its
 // sandboxes: their commands end with the outcome Lost, and calls are an ErrUnavailable. Nothing runs twice. If this process
@@ -21,6 +25,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
@@ -30,9 +35,16 @@ import (
 
 // Provider runs sandboxes on workers. It is created by New. Its methods may be called by multiple goroutines concurrently.
 type Provider struct {
-	log     *slog.Logger
-	workers []*worker
-	open    box.Set
+	log  *slog.Logger
+	opts Options
+	open box.Set
+
+	finding   sync.Mutex         // held while workers are discovered, and with the fields up to answered
+	workers   []*worker          // that may get sandboxes; the slice is replaced, not changed
+	known     map[string]*worker // that a Discovery has named, by address
+	listed    time.Time          // when it was asked
+	listError error              // of that, without an answer before it
+	answered  bool               // it has answered
 
 	mu sync.Mutex // of the numbers pending of all workers
 }
@@ -49,7 +61,17 @@ func New(opts Options) (*Provider, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	p := &Provider{log: opts.Logger}
+	p := &Provider{log: opts.Logger, opts: opts, known: map[string]*worker{}}
+	switch d := opts.Discover; {
+	case d == nil:
+	case len(opts.URLs) > 0:
+		return nil, configError(errors.New("options URLs and Discover exclude each other"))
+	case d.List == nil || d.Every < 0:
+		return nil, configError(errors.New("option Discover has no List, or a negative Every"))
+	}
+	if _, err := opts.tls(); err != nil {
+		return nil, configError(err)
+	}
 	for _, address := range opts.URLs {
 		w, err := newWorker(address, &opts)
 		if err != nil {
@@ -57,7 +79,7 @@ func New(opts Options) (*Provider, error) {
 		}
 		p.workers = append(p.workers, w)
 	}
-	if len(p.workers) == 0 {
+	if len(p.workers) == 0 && opts.Discover == nil {
 		return nil, configError(errors.New("there are no workers"))
 	}
 	return p, nil
@@ -142,9 +164,16 @@ func portable(spec fumehood.Spec) fumehood.Spec {
 
 // Machine returns the processors and the memory of all workers that answer, together.
 func (p *Provider) Machine(ctx context.Context) (m provider.Machine, err error) {
+	all, err := p.now(ctx)
+	if err == nil && len(all) == 0 {
+		err = p.noWorkers()
+	}
+	if err != nil {
+		return m, opError("measure workers", err)
+	}
 	var mu sync.Mutex
-	err = box.InParallel(len(p.workers), func(i int) error {
-		st, err := p.workers[i].status(ctx, "")
+	err = box.InParallel(len(all), func(i int) error {
+		st, err := all[i].status(ctx, "")
 		if err != nil {
 			return err
 		}
@@ -166,7 +195,7 @@ func (p *Provider) Close(ctx context.Context) error {
 		return err
 	}
 	var all sync.WaitGroup
-	for _, w := range p.workers {
+	for _, w := range p.everKnown() {
 		w.mu.Lock()
 		l := w.lease
 		w.mu.Unlock()
