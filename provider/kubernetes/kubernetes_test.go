@@ -72,6 +72,9 @@ func node(t testing.TB) (kubeconfig string) {
 	}
 	cluster.once.Do(func() {
 		parent, err := os.MkdirTemp("", "kube-")
+		if err == nil {
+			err = os.Chmod(parent, 0o711) //nolint:gosec // Pods in user namespaces reach their files through it
+		}
 		if cluster.err = err; err != nil {
 			return
 		}

@@ -16,7 +16,9 @@ func program(t *testing.T) (path string, env []string) {
 	t.Helper()
 	config := node(t)
 	path = filepath.Join(t.TempDir(), "fumehood")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../cmd/fumehood").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../cmd/fumehood")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // images without libraries have it too
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path, append(os.Environ(), "KUBECONFIG="+config, "FUMEHOOD_PROVIDER=kubernetes", "FUMEHOOD_GUEST_IMAGE="+guestImage, "FUMEHOOD_BINARY="+path)
