@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -234,17 +233,7 @@ func record(results iter.Seq2[task.SampleResult, error], r *runs.Run, recorded f
 
 // readTask reads a task file and checks the options against it.
 func readTask(file string, opts Options) (*taskfile.File, error) {
-	if info, err := os.Stat(file); err == nil && info.IsDir() {
-		gate, err := hostpath.NewGate("the folder that was named", file, opts.AllowRead...)
-		file = filepath.Join(file, "task.yaml")
-		if err == nil {
-			err = gate.Check(file)
-		}
-		if err != nil {
-			return nil, &fumehood.Error{Op: "read task", Path: file, Class: fumehood.ErrFile, Err: err}
-		}
-	}
-	f, err := taskfile.Read(file, taskfile.ReadOptions{AllowRead: opts.AllowRead, AllowUnsafe: opts.AllowUnsafe, Logger: opts.Logger})
+	f, err := taskfile.Open(file, taskfile.ReadOptions{AllowRead: opts.AllowRead, AllowUnsafe: opts.AllowUnsafe, Logger: opts.Logger})
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/fumehood/fumehood"
 )
 
 // ImageBuilder is an optional interface of a Provider that builds images and manages those it built.
@@ -27,6 +29,53 @@ type ImageFinder interface {
 	// HasImage reports whether a sandbox with the image could start now without fetching anything. It contacts no registry
 	// and no Engine.
 	HasImage(ctx context.Context, ref string) (bool, error)
+}
+
+// ImageFetcher is an optional interface of a Provider that gets images before sandboxes need them.
+type ImageFetcher interface {
+	// NeededImages returns the images that a sandbox of the spec needs, each after those that it is built on. It reads the
+	// files that the spec names, and asks no registry. Errors in those files are an ErrConfig or ErrFile.
+	NeededImages(ctx context.Context, spec fumehood.Spec) ([]NeededImage, error)
+	// HasNeeded reports whether a sandbox could start now without fetching the image. It asks no registry.
+	HasNeeded(ctx context.Context, image NeededImage) (bool, error)
+	// FetchImage makes the provider have an image, as the start of a sandbox would. It does nothing if the image is there.
+	// It may be called concurrently, and fetches one image once. An image that is not fetched, such as a NeededBuild, is an
+	// ErrConfig.
+	FetchImage(ctx context.Context, image NeededImage) error
+	// ImageStorage describes where the images are stored.
+	ImageStorage(ctx context.Context) (ImageStorage, error)
+}
+
+// NeededImage is an image that a sandbox needs.
+type NeededImage struct {
+	Kind NeededKind
+	// Ref is the reference. For a NeededBuild it names the build as in Progress. Empty with NeededDefault.
+	Ref string
+	// Platform is that of the image, such as "linux/arm64". Empty means the provider's.
+	Platform string
+}
+
+// NeededKind is where a needed image comes from.
+type NeededKind string
+
+// The kinds of needed images.
+const (
+	NeededPull    NeededKind = "pull"    // it is pulled if it is missing
+	NeededBase    NeededKind = "base"    // it is pulled by what builds an image on it
+	NeededBuild   NeededKind = "build"   // it is built
+	NeededLocal   NeededKind = "local"   // it must be there: a file, an ID, or an image that may not be pulled
+	NeededDefault NeededKind = "default" // the provider's choice, which has no name here
+)
+
+// Fetched reports whether images of the kind are fetched.
+func (k NeededKind) Fetched() bool { return k == NeededPull || k == NeededBase || k == NeededDefault }
+
+// ImageStorage describes where a provider stores images.
+type ImageStorage struct {
+	Platform string // of images that need no emulation: "linux/arm64"
+	Free     int64  // bytes that images may still take; -1 if unknown
+	// BasesApart reports whether a NeededBase is stored in another place than a NeededPull of the same name.
+	BasesApart bool
 }
 
 // ImageLoader is an optional interface of a Provider with images of its own.

@@ -245,18 +245,7 @@ func (t *Task) spec(s *Sample, epoch int) (fumehood.Spec, error) {
 	}
 	sandboxSpec.Labels = t.labels(sandboxSpec.Labels, Key{s.ID, epoch})
 	sandboxSpec.Keep = t.opts.Keep
-	env, err := spec.MetadataEnv(s.Metadata)
-	if err != nil || sandboxSpec.Compose == nil || len(env) == 0 {
-		return sandboxSpec, err
-	}
-	c := *sandboxSpec.Compose
-	c.Env = maps.Clone(c.Env)
-	if c.Env == nil {
-		c.Env = map[string]string{}
-	}
-	maps.Copy(c.Env, env)
-	sandboxSpec.Compose = &c
-	return sandboxSpec, nil
+	return spec.WithMetadata(sandboxSpec, s.Metadata)
 }
 
 // unset reports whether a spec leaves unset what the task sets.

@@ -17,19 +17,23 @@ import (
 
 func (a *commandLine) newImageCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "image",
-		Short: "Build, list and remove the images of environment specs",
+		Use:     "image",
+		Aliases: []string{"images"},
+		Short:   "Build, list, fetch and remove images",
 		Long: `Image builds images of environment specs: the image that docker.image names or
 docker.build builds, plus the spec's variables and working directory. They are
 called fumehood:NAME, after the spec's name. They are caches: 'fumehood cleanup'
-removes them only with --caches.`,
+removes them only with --caches.
+
+It also lists the images that a task needs, and fetches them before a run.`,
 		Example: `  fumehood image build env.yaml
   fumehood image list
-  fumehood image prune env.yaml`,
+  fumehood image prune env.yaml
+  fumehood image plan task.yaml`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.newImageBuildCommand(), a.newImageGuestCommand(), a.newImageListCommand(), a.newImageLoadCommand(), a.newImagePruneCommand())
+	cmd.AddCommand(a.newImageBuildCommand(), a.newImageGuestCommand(), a.newImageListCommand(), a.newImageLoadCommand(), a.newImagePlanCommand(), a.newImagePrefetchCommand(), a.newImagePruneCommand())
 	return cmd
 }
 

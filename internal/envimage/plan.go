@@ -67,6 +67,27 @@ func newPlan(ctx context.Context, e *spec.Environment) (*plan, error) {
 	return p, nil
 }
 
+// NeededImages returns the images that the build of an environment's image needs, and the image, without the context's files.
+func NeededImages(e *spec.Environment) ([]provider.NeededImage, error) {
+	tags, err := Tags(e)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{env: e.WithDefaults(), tags: tags}
+	dir, err := p.env.BuildContext()
+	if err == nil {
+		err = p.readDockerfile(dir, p.env.Docker.Build)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var all []provider.NeededImage
+	for _, ref := range p.refs {
+		all = append(all, provider.NeededImage{Kind: provider.NeededBase, Ref: ref})
+	}
+	return append(all, provider.NeededImage{Kind: provider.NeededBuild, Ref: tags[0]}), nil
+}
+
 // readDockerfile reads the Dockerfile of a build.
 func (p *plan) readDockerfile(dir string, build *spec.Build) error {
 	if _, err := workspace.CleanPath(build.Dockerfile); err != nil {

@@ -54,6 +54,21 @@ type source struct {
 	gate hostpath.Gate
 }
 
+// Open is Read for a task file, or for a folder with a file task.yaml.
+func Open(path string, opts ReadOptions) (*File, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		gate, err := hostpath.NewGate("the folder that was named", path, opts.AllowRead...)
+		path = filepath.Join(path, "task.yaml")
+		if err == nil {
+			err = gate.Check(path)
+		}
+		if err != nil {
+			return nil, &fumehood.Error{Op: "read task", Path: path, Class: fumehood.ErrFile, Err: err}
+		}
+	}
+	return Read(path, opts)
+}
+
 // Read reads a task file and the files that it names: files of samples and environment specs. It also checks that
 // Compose files, Dockerfiles, and all files that are copied into sandboxes can be read. All these files must be in the
 // task file's folder, with symbolic links resolved, or in opts.AllowRead. Its errors are fumehood.ErrFile; they join

@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fumehood/fumehood/internal/compose"
+	"github.com/fumehood/fumehood/internal/registry"
 )
 
 // configs has what images say about the programs of services.
@@ -63,8 +63,8 @@ func readConfig(ctx context.Context, ref string) (img compose.Image, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, configWithin)
 	defer cancel()
-	found, err := remote.Image(r, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("fumehood"),
-		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
+	platform := v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+	found, err := remote.Image(r, append(registry.Access{MaxAnswer: mostConfig}.Options(), remote.WithContext(ctx), remote.WithPlatform(platform))...)
 	if err != nil {
 		return img, err
 	}

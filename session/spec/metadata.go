@@ -12,6 +12,22 @@ import (
 // metadataPrefix is the prefix of the variables that hold a sample's metadata.
 const metadataPrefix = "SAMPLE_METADATA_"
 
+// WithMetadata returns a sandbox's spec whose Compose project sees a sample's metadata as variables. See MetadataEnv.
+func WithMetadata(s fumehood.Spec, metadata map[string]string) (fumehood.Spec, error) {
+	env, err := MetadataEnv(metadata)
+	if err != nil || s.Compose == nil || len(env) == 0 {
+		return s, err
+	}
+	c := *s.Compose
+	c.Env = maps.Clone(c.Env)
+	if c.Env == nil {
+		c.Env = map[string]string{}
+	}
+	maps.Copy(c.Env, env)
+	s.Compose = &c
+	return s, nil
+}
+
 // MetadataEnv converts a sample's metadata to the variables of a Compose file. The name is SAMPLE_METADATA_ and
 // the key in upper case, with _ for each character that is not an ASCII letter or digit. Values are kept byte for
 // byte. Two keys with the same name are an ErrConfig.

@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/registry"
 	"github.com/fumehood/fumehood/provider"
 )
 
 // engineTimeout is how long the Engine may take to describe an image.
 const engineTimeout = 5 * time.Second
 
-// engineSilence is how long the Engine may send less than leastSent bytes of an image. An Engine writes all layers to its own
+// engineSilence is how long the Engine may send less than registry.LeastSent bytes of an image. An Engine writes all layers to its own
 // disk before it sends the first.
 const engineSilence = 10 * time.Minute
 
@@ -47,7 +48,7 @@ func callEngine(ctx context.Context, image, call string, silence time.Duration) 
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	client := &http.Client{Transport: impatient{&http.Transport{DisableKeepAlives: true, DialContext: dial}, silence}}
+	client := &http.Client{Transport: registry.Impatient{Next: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Within: silence}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/images/"+image+"/"+call, nil)
 	if err != nil {
 		return nil, err

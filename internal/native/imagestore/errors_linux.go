@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,7 +14,6 @@ import (
 	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
 	"github.com/fumehood/fumehood"
 )
@@ -159,35 +156,4 @@ func (s *Store) translate(ctx context.Context, op string, err error) error {
 	}
 	e.Op = cmp.Or(e.Op, op)
 	return &e
-}
-
-// pullFailure returns the error of a request to a registry.
-func pullFailure(ctx context.Context, registry string, err error) error {
-	if err == nil || ctx.Err() != nil || classed(err) {
-		return err
-	}
-	if answer, ok := errors.AsType[*transport.Error](err); ok {
-		text := http.StatusText(answer.StatusCode)
-		if len(answer.Errors) > 0 {
-			text = answer.Errors[0].String() // the answer itself may be long
-		}
-		class, hint := fumehood.ErrInfrastructure, ""
-		switch status := answer.StatusCode; {
-		case status == http.StatusTooManyRequests || status >= 500:
-			hint = "the registry is busy or broken; try again later"
-		case status == http.StatusNotFound:
-			class, hint = fumehood.ErrConfig, "check the image's name and tag, and log in if it is private"
-		case status == http.StatusUnauthorized || status == http.StatusForbidden:
-			class, hint = fumehood.ErrConfig, "check the image's name and tag, or log in to the registry: docker login "+registry
-		}
-		return fail(class, hint, "%s: %d %.300s", registry, answer.StatusCode, strings.ToValidUTF8(text, "?"))
-	}
-	if late, ok := errors.AsType[*silent](err); ok {
-		return fail(fumehood.ErrUnavailable, "check the image's name and this machine's network, or try again later", "the registry does not answer: %w", late)
-	}
-	if _, ok := errors.AsType[net.Error](err); ok {
-		hint := "check the image's name and this machine's network, or use a file: docker-archive:FILE, oci:FOLDER"
-		return fail(fumehood.ErrUnavailable, hint, "no image of that name here, and cannot reach the registry: %w", err)
-	}
-	return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: err}
 }

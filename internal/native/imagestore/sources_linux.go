@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/containerd/platforms"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -18,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/fumehood/fumehood"
+	"github.com/fumehood/fumehood/internal/registry"
 )
 
 // contents are the parts of an image at its source. Nothing in them is trusted.
@@ -220,9 +220,6 @@ func (b blobs) read(ctx context.Context, d v1.Descriptor, limit int64) ([]byte, 
 	return content, nil
 }
 
-// retries are the pauses before further requests to a registry that is busy or broken: 1, 3 and 9 seconds.
-var retries = remote.Backoff{Duration: time.Second, Factor: 3, Jitter: 0.1, Steps: 4}
-
 // reserved is the prefix of the names of Fumehood's built-in images. Anyone could push such a name to a registry.
 const reserved = "fumehood-builtin/"
 
@@ -235,11 +232,8 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 	if repo.RegistryStr() == name.DefaultRegistry && strings.HasPrefix(repo.RepositoryStr(), reserved) {
 		return nil, fail(fumehood.ErrConfig, "build it with the docker provider, or use another image", "no registry has the built-in image %s", r.text)
 	}
-	defer func() { err = pullFailure(ctx, repo.RegistryStr(), err) }()
-	puller, err := remote.NewPuller(
-		remote.WithAuthFromKeychain(s.keychain), remote.WithRetryBackoff(s.retries), remote.WithUserAgent("fumehood"),
-		remote.WithTransport(impatient{connections(), s.patience}),
-	)
+	defer func() { err = registry.Failure(ctx, repo.RegistryStr(), err) }()
+	puller, err := remote.NewPuller(registry.Access{Keychain: s.keychain, Retries: s.retries, Patience: s.patience}.Options()...)
 	if err != nil {
 		return nil, err
 	}
@@ -264,10 +258,10 @@ func (s *Store) pull(ctx context.Context, r reference) (_ *contents, err error) 
 	from.open = func(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 		layer, err := puller.Layer(ctx, repo.Digest(d.Digest.String()))
 		if err != nil {
-			return nil, pullFailure(ctx, repo.RegistryStr(), err)
+			return nil, registry.Failure(ctx, repo.RegistryStr(), err)
 		}
 		content, err := layer.Compressed()
-		return content, pullFailure(ctx, repo.RegistryStr(), err)
+		return content, registry.Failure(ctx, repo.RegistryStr(), err)
 	}
 	top, err := get(ctx, r.name)
 	if err != nil {

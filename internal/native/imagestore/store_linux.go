@@ -53,11 +53,11 @@ type Store struct {
 	dir      string
 	opts     Options
 	limits   limits
-	keychain authn.Keychain
-	retries  remote.Backoff // of requests to a registry
-	patience time.Duration  // with a registry that does not answer
-	silence  time.Duration  // of an Engine that exports an image
-	compared sync.Map       // keys of references whose image this store has compared with the Engine's
+	keychain authn.Keychain // these are as in registry.Access
+	retries  remote.Backoff
+	patience time.Duration
+	silence  time.Duration // of an Engine that exports an image
+	compared sync.Map      // keys of references whose image this store has compared with the Engine's
 
 	mu     sync.Mutex
 	shared map[string]*sharedLock // the shared locks that this store has, by name
@@ -106,7 +106,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(provider.Progress) {}
 	}
-	return &Store{dir: dir, opts: opts, limits: defaultLimits, keychain: authn.DefaultKeychain, retries: retries, patience: patience, silence: engineSilence, shared: map[string]*sharedLock{}}, nil
+	return &Store{dir: dir, opts: opts, limits: defaultLimits, silence: engineSilence, shared: map[string]*sharedLock{}}, nil
 }
 
 // path returns the path of an object of the store.
@@ -237,4 +237,13 @@ func (s *Store) withLock(name string, f func() error) error {
 	}
 	defer release()
 	return f()
+}
+
+// Free returns how many bytes this process may still write to the disk of the store.
+func (s *Store) Free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return 0, &fumehood.Error{Op: "measure image store", Path: s.dir, Class: fumehood.ErrInfrastructure, Err: err}
+	}
+	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is so large
 }
