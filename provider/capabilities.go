@@ -111,6 +111,7 @@ type Measurer interface {
 
 // Machine describes the resources that sandboxes share.
 type Machine struct {
-	CPUs   int
-	Memory int64 // bytes
+	CPUs            int
+	Memory          int64 // bytes
+	MemoryAvailable int64 // bytes that can be allocated now, at least 1; 0 if unknown
 }

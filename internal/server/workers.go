@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -76,14 +74,13 @@ func (s *Server) status(ctx context.Context, in *struct {
 	st := api.Status{
 		Version: api.Version{Version: s.opts.Version, API: api.Number, Instance: s.instance}, Provider: p.Name(), Draining: s.draining.Load(),
 		Sandboxes: int(max(s.sandboxes.Load()-starting, 0)), Starting: int(starting), MaxSandboxes: s.opts.Limits.Sandboxes,
-		MemoryAvailable: availableMemory(),
 	}
 	if m, ok := p.(provider.Measurer); ok {
 		machine, err := m.Machine(ctx)
 		if err != nil {
 			return nil, err
 		}
-		st.CPUs, st.Memory = machine.CPUs, machine.Memory
+		st.CPUs, st.Memory, st.MemoryAvailable = machine.CPUs, machine.Memory, machine.MemoryAvailable
 	}
 	if in.Image != "" && s.opts.Permit.checkImage(in.Image) == nil {
 		if st.HasImage, err = hasImage(ctx, p, in.Image); err != nil {
@@ -102,17 +99,6 @@ func hasImage(ctx context.Context, p fumehood.Provider, image string) (has bool,
 		_, has, err = p.FindImage(ctx, image)
 	}
 	return has, err
-}
-
-// availableMemory returns how many bytes of this machine's memory can be allocated; 0 if unknown.
-func availableMemory() int64 {
-	text, _ := os.ReadFile("/proc/meminfo") // there is none on other systems
-	_, rest, _ := bytes.Cut(text, []byte("\nMemAvailable:"))
-	if fields := bytes.Fields(rest); len(fields) > 0 {
-		kib, _ := strconv.ParseInt(string(fields[0]), 10, 64)
-		return kib << 10
-	}
-	return 0
 }
 
 // Drain makes the server refuse new sandboxes, and waits until it has no sandbox, session or evaluation, for a time at most.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -26,6 +27,35 @@ func MakeNamespace(ctx context.Context, kubeconfig string) (name string, ready f
 		return a.rest.Delete().Resource("namespaces").Name(made.Name).Do(ctx).Error()
 	}
 	return made.Name, ready, remove, nil
+}
+
+// SetQuota limits the number of Pods in the kubeconfig's namespace.
+func SetQuota(ctx context.Context, kubeconfig string, pods int64) error {
+	a, err := connect(Options{Kubeconfig: kubeconfig})
+	if err != nil {
+		return err
+	}
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(pods, resource.DecimalSI)}},
+	}
+	return a.rest.Post().Namespace(a.namespace).Resource("resourcequotas").Body(quota).Do(ctx).Error()
+}
+
+// SetPullSecret makes a secret for a registry in the kubeconfig's namespace.
+func SetPullSecret(ctx context.Context, kubeconfig, name, registry, user, password string) error {
+	a, err := connect(Options{Kubeconfig: kubeconfig})
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(map[string]any{"auths": map[string]any{registry: map[string]string{"username": user, "password": password}}})
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: text},
+	}
+	return a.rest.Post().Namespace(a.namespace).Resource("secrets").Body(secret).Do(ctx).Error()
 }
 
 // RawPod returns the Pod of a sandbox as JSON.

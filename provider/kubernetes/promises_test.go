@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -164,6 +165,37 @@ func namespaced(t *testing.T, config string) string {
 // hindered returns a kubeconfig like the given one, for an API server that deletes nothing while hinder is true.
 func hindered(t *testing.T, config string) (proxied string, hinder *atomic.Bool) {
 	t.Helper()
+	hinder = &atomic.Bool{}
+	return behind(t, config, func(r *http.Request) bool { return !hinder.Load() || r.Method != http.MethodDelete }), hinder
+}
+
+// counted returns a kubeconfig like the given one, and what returns the requests so far, as "METHOD PATH" with the Pods' names left
+// out.
+func counted(t *testing.T, config string) (proxied string, requests func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	proxied = behind(t, config, func(r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		_, what, _ := strings.Cut(r.URL.Path, "/pods")
+		if parts := strings.Split(what, "/"); len(parts) > 1 {
+			parts[1] = "*"
+			what = strings.Join(parts, "/")
+		}
+		all = append(all, r.Method+" pods"+what)
+		return true
+	})
+	return proxied, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// behind returns a kubeconfig like the given one, for a proxy that refuses requests that may not pass.
+func behind(t *testing.T, config string, passes func(*http.Request) bool) (proxied string) {
+	t.Helper()
 	dir := filepath.Dir(node(t))
 	authority, err := os.ReadFile(filepath.Join(dir, "api.crt"))
 	if err != nil {
@@ -181,12 +213,12 @@ func hindered(t *testing.T, config string) (proxied string, hinder *atomic.Bool)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)
-	proxy, hinder := httputil.NewSingleHostReverseProxy(target), &atomic.Bool{}
+	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	proxy.FlushInterval = -1 // watches are streams
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if hinder.Load() && r.Method == http.MethodDelete {
+		if !passes(r) {
 			http.Error(w, "hindered by the test", http.StatusInternalServerError)
 			return
 		}
@@ -201,7 +233,7 @@ func hindered(t *testing.T, config string) (proxied string, hinder *atomic.Bool)
 	if err := os.WriteFile(proxied, []byte(strings.Replace(string(text), server, s.URL, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return proxied, hinder
+	return proxied
 }
 
 // pod returns the Pod of a sandbox as JSON; empty if there is none.
@@ -233,6 +265,13 @@ func pushed(t testing.TB) string {
 		return images.busybox
 	}
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0)))) // as long as the process
+	images.busybox = push(t, s.URL)
+	return images.busybox
+}
+
+// push pushes busybox of the Docker Engine to a registry, and returns its name there.
+func push(t testing.TB, registry string, options ...remote.Option) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "image.tar")
 	if out, err := exec.CommandContext(t.Context(), "docker", "save", "-o", file, busybox).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -245,15 +284,14 @@ func pushed(t testing.TB) string {
 	if img, err = mutate.CreatedAt(img, v1.Time{Time: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	tag, err := name.NewTag(strings.TrimPrefix(s.URL, "http://") + "/" + busybox + ":1")
+	tag, err := name.NewTag(strings.TrimPrefix(registry, "http://") + "/" + busybox + ":1")
 	if err == nil {
-		err = remote.Write(tag, img, remote.WithContext(t.Context()))
+		err = remote.Write(tag, img, append(options, remote.WithContext(t.Context()))...)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	images.busybox = tag.String()
-	return images.busybox
+	return tag.String()
 }
 
 // images are those in the registry of this process.

@@ -65,6 +65,30 @@ func TestMachine_admit(t *testing.T) {
 	}
 }
 
+// A control group's limit is what sandboxes can have, if it is smaller than the machine's memory.
+func TestMachine_room(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("meminfo", "MemTotal: 1000000 kB\nMemAvailable: 900000 kB\n")
+	group := filepath.Join(dir, "group")
+	if err := os.Mkdir(group, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m := machine{proc: dir, cgroups: dir, groups: []map[string]string{{"memory": group}}}
+	for limit, want := range map[string][2]int64{"max": {1000000 << 10, 900000 << 10}, "10000000": {10000000, 4000000}, "5000000": {5000000, 1}} {
+		write("group/memory.max", limit)
+		write("group/memory.current", "6000000")
+		if memory, available := m.room(); memory != want[0] || available != want[1] {
+			t.Errorf("with the limit %s: %d, %d; want %v", limit, memory, available, want)
+		}
+	}
+}
+
 // This machine has room, whatever it is like.
 func TestMachine_this(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,17 @@ type candidate struct {
 	api.Status
 }
 
-// load returns how many sandboxes a processor of the worker has, with those that are on their way there.
+// pullCost is how many more sandboxes for each processor a worker that has the image may have than one that has to pull it.
+const pullCost = 2
+
+// load returns how many sandboxes a processor of the worker has, with those that are on their way there, and pullCost if it lacks
+// the image.
 func (c *candidate) load() float64 {
-	return float64(c.Sandboxes+c.Starting+c.pending) / float64(max(c.CPUs, 1))
+	load := float64(c.Sandboxes+c.Starting+c.pending) / float64(max(c.CPUs, 1))
+	if !c.HasImage {
+		load += pullCost
+	}
+	return load
 }
 
 // full returns why the worker can get no sandbox, or nil.
@@ -134,15 +142,12 @@ func candidates(ctx context.Context, workers []*worker, image string) (all []*ca
 	return all, no
 }
 
-// take removes the best candidate and counts a start there: one that has the image, with the lowest load and the most memory.
+// take removes the best candidate and counts a start there: the one with the lowest load, then with the most memory.
 func (p *Provider) take(all *[]*candidate) *candidate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	best := slices.MinFunc(*all, func(a, b *candidate) int {
-		switch {
-		case a.HasImage != b.HasImage:
-			return order(a.HasImage)
-		case a.load() != b.load():
+		if a.load() != b.load() {
 			return order(a.load() < b.load())
 		}
 		return order(a.MemoryAvailable >= b.MemoryAvailable)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -39,8 +40,15 @@ func Diagnose(ctx context.Context, opts Options, report func(provider.Check)) bo
 		}
 		usable = true
 		report(provider.Check{Name: "worker", Status: provider.StatusOK, Detail: fmt.Sprintf(
-			"%s: Fumehood %s, provider %s, %d of %d sandboxes, %d CPUs, %.1f GiB of memory available", w.name, c.Version.Version, c.Provider, c.Sandboxes, c.MaxSandboxes, c.CPUs,
-			float64(c.MemoryAvailable)/(1<<30))})
+			"%s: Fumehood %s, provider %s, %d of %d sandboxes, %d CPUs, %s", w.name, c.Version.Version, c.Provider, c.Sandboxes, c.MaxSandboxes, c.CPUs, memoryOf(c.Status))})
 	}
 	return usable
+}
+
+// memoryOf describes the memory of a worker.
+func memoryOf(st api.Status) string {
+	if st.MemoryAvailable == 0 {
+		return fmt.Sprintf("%.1f GiB of memory", float64(st.Memory)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f GiB of memory available", float64(st.MemoryAvailable)/(1<<30))
 }

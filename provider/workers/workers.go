@@ -179,7 +179,7 @@ func (p *Provider) Machine(ctx context.Context) (m provider.Machine, err error) 
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		m.CPUs, m.Memory = m.CPUs+st.CPUs, m.Memory+st.Memory
+		m.CPUs, m.Memory, m.MemoryAvailable = m.CPUs+st.CPUs, m.Memory+st.Memory, m.MemoryAvailable+st.MemoryAvailable
 		return nil
 	})
 	if m.CPUs > 0 {
