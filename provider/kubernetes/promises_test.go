@@ -178,12 +178,12 @@ func counted(t *testing.T, config string) (proxied string, requests func() []str
 	proxied = behind(t, config, func(r *http.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		_, what, _ := strings.Cut(r.URL.Path, "/pods")
-		if parts := strings.Split(what, "/"); len(parts) > 1 {
+		_, path, _ := strings.Cut(r.URL.Path, "/pods")
+		if parts := strings.Split(path, "/"); len(parts) > 1 {
 			parts[1] = "*"
-			what = strings.Join(parts, "/")
+			path = strings.Join(parts, "/")
 		}
-		all = append(all, r.Method+" pods"+what)
+		all = append(all, r.Method+" pods"+path)
 		return true
 	})
 	return proxied, func() []string {

@@ -98,7 +98,7 @@ func torture(ctx context.Context, p *kubernetes.Provider, n int) (err error) {
 		if err == nil {
 			break
 		}
-		if ours := errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable); !ours || tries == 5 {
+		if passing := errors.Is(err, fumehood.ErrInfrastructure) || errors.Is(err, fumehood.ErrUnavailable); !passing || tries == 5 {
 			return fmt.Errorf("start: %w", err)
 		}
 		<-time.After(time.Second)
