@@ -54,10 +54,16 @@ func (a *commandLine) clusterOptions() (kubernetes.Options, error) {
 	if opts.RequestMemory, err = spec.ParseSize(c.memory); err != nil || opts.RequestMemory <= 0 {
 		return opts, usageError("--reserve-memory %q is not a size such as 64MiB", c.memory)
 	}
+	opts.PullSecrets = c.secrets()
+	return opts, nil
+}
+
+// secrets returns the names of --pull-secrets.
+func (c *cluster) secrets() (names []string) {
 	for name := range strings.SplitSeq(c.pullSecrets, ",") {
 		if name = strings.TrimSpace(name); name != "" {
-			opts.PullSecrets = append(opts.PullSecrets, name)
+			names = append(names, name)
 		}
 	}
-	return opts, nil
+	return names
 }

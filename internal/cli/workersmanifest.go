@@ -67,7 +67,7 @@ of root on the node. Flags after "--" are for 'fumehood serve'.`,
 			if err := checkServeFlags(cmd.Root(), args); err != nil {
 				return err
 			}
-			text, err := m.render(a.cluster.namespace, args)
+			text, err := m.render(a.cluster.namespace, a.cluster.secrets(), args)
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ of root on the node. Flags after "--" are for 'fumehood serve'.`,
 	flags.StringVar(&m.memory, "memory", "8GiB", "the `size` of a worker's memory")
 	flags.Float64Var(&m.cpus, "cpus", 4, "the `number` of a worker's cores")
 	flags.StringVar(&m.storage, "storage", "20GiB", "the `size` of a worker's disk, for images and sandboxes")
-	flags.IntVar(&m.maxSandboxes, "max-sandboxes", 0, "the `number` of sandboxes of a worker at a time (default: one for each 2 GiB of --memory)")
+	flags.IntVar(&m.maxSandboxes, "max-sandboxes", 0, "the `number` of sandboxes of a worker at a time (default: one for each 2 GiB of --memory, less 512 MiB for the server)")
 	flags.DurationVar(&m.drain, "drain", 10*time.Minute, "how long a worker that ends waits for its sandboxes, a `time`")
 	flags.BoolVar(&m.privileged, "privileged", false, "run privileged Pods: all limits, but no isolation between the worker and its node")
 	return cmd
@@ -119,6 +119,8 @@ var manifestText string
 
 const (
 	workerPort = 8420
+	// serverMemory is what the server and the guests may use of a worker's memory, in bytes.
+	serverMemory = 512 << 20
 	// drainMargin is what a Pod has beside --drain to end.
 	drainMargin = time.Minute
 	// maxName is the length of a StatefulSet's name, to which labels add a hash.
@@ -126,7 +128,7 @@ const (
 )
 
 // render returns the manifest as YAML.
-func (m *manifest) render(namespace string, serveFlags []string) (string, error) {
+func (m *manifest) render(namespace string, pullSecrets, serveFlags []string) (string, error) {
 	memory, cpus, storage, err := m.resources()
 	if err != nil {
 		return "", err
@@ -152,7 +154,10 @@ func (m *manifest) render(namespace string, serveFlags []string) (string, error)
 	}
 	most := m.maxSandboxes
 	if most == 0 {
-		most = max(1, int(memory.Value()/fumehood.DefaultMemory))
+		most = int((memory.Value() - serverMemory) / fumehood.DefaultMemory)
+	}
+	if most < 1 {
+		return "", usageError("--memory %s has no room for a sandbox of 2 GiB, the default limit, beside 512 MiB for the server: raise it, or set --max-sandboxes, with smaller limits", m.memory)
 	}
 	args := []string{
 		"serve", "--provider", "native", "--listen", "0.0.0.0:" + strconv.Itoa(workerPort),
@@ -169,7 +174,7 @@ func (m *manifest) render(namespace string, serveFlags []string) (string, error)
 	}}).Parse(manifestText))
 	err = t.Execute(&text, map[string]any{
 		"Name": m.name, "Namespace": namespace, "Image": m.image, "TokenSecret": m.tokenSecret, "TLSSecret": m.tlsSecret,
-		"Replicas": m.replicas, "Memory": memory, "CPUs": cpus, "Storage": storage, "Privileged": m.privileged, "Args": append(args, serveFlags...),
+		"Replicas": m.replicas, "Memory": memory, "CPUs": cpus, "Storage": storage, "Privileged": m.privileged, "Args": append(args, serveFlags...), "PullSecrets": pullSecrets,
 		"Port": workerPort, "PortName": kubernetes.WorkerPort, "Grace": int64(math.Ceil((m.drain + drainMargin).Seconds())),
 	})
 	return text.String(), err

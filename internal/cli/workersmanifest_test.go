@@ -36,7 +36,7 @@ func printManifest(t *testing.T, args ...string) (svc corev1.Service, set appsv1
 
 func TestWorkersManifest(t *testing.T) {
 	t.Parallel()
-	svc, set := printManifest(t, "--name", "on", "--namespace", "evals", "--replicas", "3", "--memory", "6GiB", "--cpus", "1.5", "--storage", "30GiB", "--drain", "90s", "--", "--allow-image", `a"b: $(X)*`)
+	svc, set := printManifest(t, "--name", "on", "--namespace", "evals", "--replicas", "3", "--memory", "6GiB", "--cpus", "1.5", "--storage", "30GiB", "--drain", "90s", "--pull-secrets", "s1,s2", "--", "--allow-image", `a"b: $(X)*`)
 	labels := map[string]string{"app.kubernetes.io/name": "fumehood", "app.kubernetes.io/instance": "on"}
 	pod := set.Spec.Template.Spec
 	c := pod.Containers[0]
@@ -56,7 +56,8 @@ func TestWorkersManifest(t *testing.T) {
 		"least rights": !*pod.HostUsers && c.SecurityContext.Privileged == nil && c.SecurityContext.Capabilities == nil &&
 			*c.SecurityContext.ProcMount == corev1.UnmaskedProcMount && c.SecurityContext.SeccompProfile.Type == corev1.SeccompProfileTypeUnconfined,
 		"secrets":        pod.Volumes[1].Secret.SecretName == "token" && *pod.Volumes[1].Secret.DefaultMode == 0o400 && pod.Volumes[2].Secret.SecretName == "tls",
-		"one per 2 GiB":  follows(c.Args, "--max-sandboxes", "3"),
+		"one per 2 GiB":  follows(c.Args, "--max-sandboxes", "2"),
+		"pull secrets":   len(pod.ImagePullSecrets) == 2 && pod.ImagePullSecrets[1].Name == "s2",
 		"host":           follows(c.Args, "--host", "$(POD_IP):8420") && follows(c.Args, "--host", "$(POD_NAME).on.$(POD_NAMESPACE).svc:8420"),
 		"flags of serve": slices.Equal(c.Args[len(c.Args)-2:], []string{"--allow-image", `a"b: $(X)*`}),
 	} {

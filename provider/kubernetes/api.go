@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,9 +74,17 @@ func connect(opts Options) (*api, error) {
 	return &api{config, client, cmp.Or(namespace, "default"), runtime.NewParameterCodec(scheme)}, nil
 }
 
+// call limits a request.
+func call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(silent(ctx), callWithin)
+}
+
+// silent keeps the library from logging to standard error, for example that requests wait for requestsPerSecond.
+func silent(ctx context.Context) context.Context { return logr.NewContext(ctx, logr.Discard()) }
+
 // create creates a Pod.
 func (a *api) create(ctx context.Context, pod *corev1.Pod) (made *corev1.Pod, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	made = &corev1.Pod{}
 	err = a.rest.Post().Namespace(a.namespace).Resource("pods").Body(pod).Do(ctx).Into(made)
@@ -84,7 +93,7 @@ func (a *api) create(ctx context.Context, pod *corev1.Pod) (made *corev1.Pod, er
 
 // get returns a Pod.
 func (a *api) get(ctx context.Context, name string) (pod *corev1.Pod, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	pod = &corev1.Pod{}
 	err = a.rest.Get().Namespace(a.namespace).Resource("pods").Name(name).Do(ctx).Into(pod)
@@ -99,7 +108,7 @@ func (a *api) list(ctx context.Context, labels, fields string) (all []corev1.Pod
 	opts := metav1.ListOptions{LabelSelector: labels, FieldSelector: fields, Limit: page}
 	for {
 		var found corev1.PodList
-		within, cancel := context.WithTimeout(ctx, callWithin)
+		within, cancel := call(ctx)
 		err = a.rest.Get().Namespace(a.namespace).Resource("pods").VersionedParams(&opts, a.params).Do(within).Into(&found)
 		cancel()
 		if err != nil {
@@ -115,7 +124,7 @@ func (a *api) list(ctx context.Context, labels, fields string) (all []corev1.Pod
 // watch returns the events of such Pods after a version.
 func (a *api) watch(ctx context.Context, labels, fields, version string) (watch.Interface, error) {
 	opts := metav1.ListOptions{LabelSelector: labels, FieldSelector: fields, ResourceVersion: version, AllowWatchBookmarks: true, Watch: true}
-	return a.rest.Get().Namespace(a.namespace).Resource("pods").VersionedParams(&opts, a.params).Watch(ctx)
+	return a.rest.Get().Namespace(a.namespace).Resource("pods").VersionedParams(&opts, a.params).Watch(silent(ctx))
 }
 
 const (
@@ -149,7 +158,7 @@ func (a *api) endPod(ctx context.Context, name string, uid types.UID) error {
 
 // deletePod deletes a Pod with a grace period, if it is the one with the UID. It returns nil if the Pod is gone.
 func (a *api) deletePod(ctx context.Context, name string, uid types.UID, grace int64) error {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	opts := metav1.NewDeleteOptions(grace)
 	opts.Preconditions = &metav1.Preconditions{UID: &uid}
@@ -162,7 +171,7 @@ func (a *api) deletePod(ctx context.Context, name string, uid types.UID, grace i
 
 // patch merges a change into a Pod.
 func (a *api) patch(ctx context.Context, name string, change any) error {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	body, err := json.Marshal(change)
 	if err != nil {

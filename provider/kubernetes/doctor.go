@@ -48,7 +48,7 @@ func Diagnose(ctx context.Context, opts Options, report func(provider.Check)) bo
 const oldestMinor = 31
 
 func (p *Provider) versionCheck(ctx context.Context) provider.Check {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	raw, err := p.api.rest.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ func (a *api) missingRights(ctx context.Context) (missing []string, err error) {
 
 // may reports whether this account may do something in the namespace. Each account may ask that.
 func (a *api) may(ctx context.Context, verb, resource string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	const kind, version = "selfsubjectaccessreviews", "authorization.k8s.io/v1"
 	name, part, _ := strings.Cut(resource, "/")

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -55,8 +54,8 @@ func (a *api) open(ctx context.Context, pod, container string, command []string)
 	if err != nil {
 		return nil, err
 	}
-	// The library would log to standard error that the connection has ended, which the error says anyway.
-	lives, stop := context.WithCancel(logr.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+	// Otherwise the library logs that the connection has ended, which the error says anyway.
+	lives, stop := context.WithCancel(silent(context.WithoutCancel(ctx)))
 	s := &stream{stderr: ring.NewTail(complaint), stop: stop, first: make(chan struct{}), ended: make(chan struct{})}
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()

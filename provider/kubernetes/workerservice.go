@@ -10,6 +10,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fumehood/fumehood"
@@ -55,11 +56,15 @@ func (s *WorkerService) ServerName() string { return s.name + "." + s.api.namesp
 // List returns https://ADDRESS:PORT of each endpoint of the Service that is ready, by one request. Of a Service with both kinds
 // of addresses it takes IPv4. None is no error. WorkerRights are the rights that it needs.
 func (s *WorkerService) List(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	ctx, cancel := call(ctx)
 	defer cancel()
 	raw, err := s.api.rest.Get().AbsPath("/apis/discovery.k8s.io/v1/namespaces", s.api.namespace, "endpointslices").
 		Param("labelSelector", discoveryv1.LabelServiceName+"="+s.name).DoRaw(ctx)
 	if err != nil {
+		var status metav1.Status // the library does not read the answers of this part of the API
+		if json.Unmarshal(raw, &status) == nil && status.Message != "" {
+			err = &apierrors.StatusError{ErrStatus: status}
+		}
 		err = explain(err)
 		if typed, ok := errors.AsType[*fumehood.Error](err); ok && apierrors.IsForbidden(err) {
 			typed.Hint = "give this account the Role that `fumehood doctor --workers kubernetes:" + s.name + " --print-rbac` prints"

@@ -315,7 +315,14 @@ func (c cgroup) limitCode(r *cgroups.Resources) error {
 			files = map[string]string{"cpu.max": fmt.Sprintf("%d %d", r.CpuQuota, r.CpuPeriod)}
 		}
 		for file, value := range files {
-			if err := cgroups.WriteFile(path, file, value); err != nil {
+			err := cgroups.WriteFile(path, file, value)
+			if errors.Is(err, unix.EINVAL) { // it is more than a control group above allows, for example a container's
+				return &fumehood.Error{
+					Class: fumehood.ErrLimit, Err: fmt.Errorf("the limit of %g cores is more than the control group of this process allows", float64(r.CpuQuota)/float64(r.CpuPeriod)),
+					Hint: "lower the sandbox's limit of cores, or raise that of the container in which this process is",
+				}
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -29,7 +29,7 @@ func Diagnose(ctx context.Context, opts Options, report func(provider.Check)) bo
 	for _, w := range all {
 		c := candidate{worker: w}
 		c.Status, err = w.status(ctx, "")
-		if err == nil {
+		if err == nil && c.Draining {
 			err = c.full()
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
+	"github.com/fumehood/fumehood/internal/box"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -82,7 +83,10 @@ func codeOf(err error) fumehood.Code {
 	return ""
 }
 
-const maxError = 1 << 20 // bytes of the answer with an error
+const (
+	maxError  = 1 << 20 // bytes of the answer with an error
+	mostShown = 300     // bytes of an answer that is none
+)
 
 // failure returns the error that an answer describes.
 func failure(resp *http.Response) error {
@@ -95,7 +99,7 @@ func failure(resp *http.Response) error {
 		err = json.Unmarshal(text, &answer)
 	}
 	if err != nil || answer.Error.Code == "" {
-		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the worker answered with status %s, without an error", resp.Status)}
+		return &fumehood.Error{Class: fumehood.ErrInfrastructure, Err: fmt.Errorf("the worker answered with status %s: %s", resp.Status, box.Readable(string(text[:min(len(text), mostShown)])))}
 	}
 	return errorOf(answer.Error, resp.StatusCode)
 }
