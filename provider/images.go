@@ -31,19 +31,25 @@ type ImageFinder interface {
 	HasImage(ctx context.Context, ref string) (bool, error)
 }
 
-// ImageFetcher is an optional interface of a Provider that gets images before sandboxes need them.
-type ImageFetcher interface {
+// ImagePlanner is an optional interface of a Provider that lists the images of sandboxes before they start.
+type ImagePlanner interface {
 	// NeededImages returns the images that a sandbox of the spec needs, each after those that it is built on. It reads the
 	// files that the spec names, and asks no registry. Errors in those files are an ErrConfig or ErrFile.
 	NeededImages(ctx context.Context, spec fumehood.Spec) ([]NeededImage, error)
-	// HasNeeded reports whether a sandbox could start now without fetching the image. It asks no registry.
+	// HasNeeded reports whether a sandbox could start now without fetching the image. It asks no registry. An image that the
+	// provider cannot use, such as a NeededBuild of one that builds nothing, is an ErrUnsupported.
 	HasNeeded(ctx context.Context, image NeededImage) (bool, error)
+	// ImageStorage describes where the images are stored.
+	ImageStorage(ctx context.Context) (ImageStorage, error)
+}
+
+// ImageFetcher is an optional interface of a Provider that gets images before sandboxes need them.
+type ImageFetcher interface {
+	ImagePlanner
 	// FetchImage makes the provider have an image, as the start of a sandbox would. It does nothing if the image is there.
 	// It may be called concurrently, and fetches one image once. An image that is not fetched, such as a NeededBuild, is an
 	// ErrConfig.
 	FetchImage(ctx context.Context, image NeededImage) error
-	// ImageStorage describes where the images are stored.
-	ImageStorage(ctx context.Context) (ImageStorage, error)
 }
 
 // NeededImage is an image that a sandbox needs.
@@ -76,6 +82,8 @@ type ImageStorage struct {
 	Free     int64  // bytes that images may still take; -1 if unknown
 	// BasesApart reports whether a NeededBase is stored in another place than a NeededPull of the same name.
 	BasesApart bool
+	// Hidden reports whether it is not known which images are there. HasNeeded then returns false for those that are pulled.
+	Hidden bool
 }
 
 // ImageLoader is an optional interface of a Provider with images of its own.

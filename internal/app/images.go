@@ -39,21 +39,28 @@ type PlannedImage struct {
 // lookups is how many images are looked up at once.
 const lookups = 8
 
-// ImageFetcher returns the provider as one that fetches images, or an ErrUnsupported.
-func ImageFetcher(p fumehood.Provider) (provider.ImageFetcher, error) {
+// ImagePlanner returns the provider as one that lists images, or an ErrUnsupported.
+func ImagePlanner(p fumehood.Provider) (provider.ImagePlanner, error) {
+	if planner, ok := p.(provider.ImagePlanner); ok {
+		return planner, nil
+	}
+	return nil, &fumehood.Error{Op: "plan images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s fetches no images ahead", p.Name())}
+}
+
+// ImageFetcher returns a provider that lists images as one that fetches them, or an ErrUnsupported.
+func ImageFetcher(p provider.ImagePlanner) (provider.ImageFetcher, error) {
 	if f, ok := p.(provider.ImageFetcher); ok {
 		return f, nil
 	}
-	e := &fumehood.Error{Op: "plan images", Class: fumehood.ErrUnsupported, Err: fmt.Errorf("provider %s fetches no images ahead", p.Name())}
-	if p.Name() == "kubernetes" {
-		e.Hint = "nodes pull images themselves: list them by `image plan` with --provider docker or native, and fetch them by a daemon set of the cluster, or use a registry mirror near the nodes"
+	return nil, &fumehood.Error{
+		Op: "fetch images", Class: fumehood.ErrUnsupported, Err: errors.New("the nodes of a cluster pull images themselves"),
+		Hint: "print a daemon set for them with --print-daemonset, and pipe it into `kubectl apply -f -`",
 	}
-	return nil, e
 }
 
 // PlanImages returns the images that a task needs, and which of them the provider has. With sizes it asks the registries of
 // all images that are pulled. Nothing is pulled, built or started. Errors of single images are in the plan.
-func PlanImages(ctx context.Context, p provider.ImageFetcher, f *taskfile.File, sizes bool) (*ImagePlan, error) {
+func PlanImages(ctx context.Context, p provider.ImagePlanner, f *taskfile.File, sizes bool) (*ImagePlan, error) {
 	storage, err := p.ImageStorage(ctx)
 	if err != nil {
 		return nil, err
@@ -77,7 +84,7 @@ func PlanImages(ctx context.Context, p provider.ImageFetcher, f *taskfile.File, 
 }
 
 // collect adds the images of all sandboxes of a task.
-func (p *ImagePlan) collect(ctx context.Context, fetcher provider.ImageFetcher, f *taskfile.File) error {
+func (p *ImagePlan) collect(ctx context.Context, planner provider.ImagePlanner, f *taskfile.File) error {
 	sandboxes, err := f.Sandboxes()
 	if err != nil {
 		return err
@@ -94,7 +101,7 @@ func (p *ImagePlan) collect(ctx context.Context, fetcher provider.ImageFetcher, 
 			if s.Build != nil {
 				all, err = envimage.NeededImages(s.Build)
 			} else {
-				all, err = fetcher.NeededImages(ctx, s.Spec)
+				all, err = planner.NeededImages(ctx, s.Spec)
 			}
 			if err != nil {
 				return fmt.Errorf("sample %q: %w", s.Sample, err)
@@ -130,7 +137,7 @@ func (p *ImagePlan) countNeed(i provider.NeededImage, sample string, byKey map[p
 }
 
 // lookUp finds out whether the provider has an image, and with sizes, which layers its registry has for a platform.
-func (i *PlannedImage) lookUp(ctx context.Context, p provider.ImageFetcher, sizes bool, platform string) {
+func (i *PlannedImage) lookUp(ctx context.Context, p provider.ImagePlanner, sizes bool, platform string) {
 	i.Here, i.Err = p.HasNeeded(ctx, i.NeededImage)
 	if i.Err != nil || !sizes || i.Kind != provider.NeededPull && i.Kind != provider.NeededBase {
 		return

@@ -32,19 +32,22 @@ an image takes two to four times as much. The state of an image:
 
   here     the provider has it
   missing  it would be pulled
+  unknown  it would be pulled where it is missing: what the nodes of a cluster
+           have is not known
   build    it is built before the first attempt; the images that it is built on
            are in the list too
   local    it must be there: a file, an ID, or pull_policy: never
   default  the workers' own choice, which has no name here
 
-The totals cover images that are pulled. An image that cannot be looked up is
-listed with its error. The exit code is then 125, after the whole list.`,
+The totals cover images that are pulled. An image that cannot be looked up, or
+that the provider cannot use, such as a build in a cluster, is listed with its
+error. The exit code is then 125, after the whole list.`,
 		Example: `  fumehood image plan task.yaml
   fumehood image plan task.yaml --provider native --json`,
 		Args: wantArguments("TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.quietly()
-			return a.withTaskImages(cmd.Context(), args[0], allow, func(p provider.ImageFetcher, f *taskfile.File) error {
+			return a.withTaskImages(cmd.Context(), args[0], allow, func(p provider.ImagePlanner, f *taskfile.File) error {
 				plan, err := app.PlanImages(cmd.Context(), p, f, true)
 				if err != nil {
 					return err
@@ -66,7 +69,7 @@ listed with its error. The exit code is then 125, after the whole list.`,
 }
 
 // withTaskImages calls f with a task and the provider of its images.
-func (a *commandLine) withTaskImages(ctx context.Context, file string, allow allowFlags, f func(provider.ImageFetcher, *taskfile.File) error) (err error) {
+func (a *commandLine) withTaskImages(ctx context.Context, file string, allow allowFlags, f func(provider.ImagePlanner, *taskfile.File) error) (err error) {
 	task, err := taskfile.Open(file, taskfile.ReadOptions{AllowRead: allow.allowRead, AllowUnsafe: allow.allowUnsafe, Logger: a.log})
 	if err != nil {
 		return err
@@ -79,22 +82,24 @@ func (a *commandLine) withTaskImages(ctx context.Context, file string, allow all
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Close(ctx)) }()
-	fetcher, err := app.ImageFetcher(p)
+	planner, err := app.ImagePlanner(p)
 	if err != nil {
 		return err
 	}
-	return f(fetcher, task)
+	return f(planner, task)
 }
 
 // imageStateOf returns the state of a planned image, as in the help.
-func imageStateOf(i *app.PlannedImage) string {
+func imageStateOf(plan *app.ImagePlan, i *app.PlannedImage) string {
 	switch {
 	case i.Here:
 		return "here"
-	case i.Kind == provider.NeededPull || i.Kind == provider.NeededBase:
-		return "missing"
+	case i.Kind != provider.NeededPull && i.Kind != provider.NeededBase:
+		return string(i.Kind)
+	case plan.Storage.Hidden:
+		return "unknown"
 	}
-	return string(i.Kind)
+	return "missing"
 }
 
 func (a *commandLine) printPlan(plan *app.ImagePlan) error {
@@ -109,7 +114,7 @@ func (a *commandLine) printPlan(plan *app.ImagePlan) error {
 		case i.Size >= 0:
 			size = spec.FormatSize(i.Size)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", i.Samples, imageStateOf(i), size, describeRef(i))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", i.Samples, imageStateOf(plan, i), size, describeRef(i))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -120,7 +125,11 @@ func (a *commandLine) printPlan(plan *app.ImagePlan) error {
 		free = spec.FormatSize(plan.Storage.Free)
 	}
 	fmt.Fprintf(&b, "\npulled: %s, %s, or %s with shared layers once\n", count(t.Images, "image"), spec.FormatSize(t.Bytes), spec.FormatSize(t.UniqueBytes))
-	fmt.Fprintf(&b, "missing: %s, %s in layers that are not here\n", count(t.Missing, "image"), spec.FormatSize(t.MissingBytes))
+	missing := count(t.Missing, "image") + ", " + spec.FormatSize(t.MissingBytes) + " in layers that are not here"
+	if plan.Storage.Hidden {
+		missing = "not known"
+	}
+	fmt.Fprintf(&b, "missing: %s\n", missing)
 	fmt.Fprintf(&b, "free disk: %s\n", free)
 	return a.say("%s", b.String())
 }
@@ -145,8 +154,8 @@ type planJSON struct {
 		Images       int    `json:"images"`
 		Bytes        int64  `json:"bytes"`
 		UniqueBytes  int64  `json:"unique_bytes"`
-		Missing      int    `json:"missing"`
-		MissingBytes int64  `json:"missing_bytes"`
+		Missing      *int   `json:"missing"` // null if unknown, as the next
+		MissingBytes *int64 `json:"missing_bytes"`
 		Failed       int    `json:"failed"`
 		FreeBytes    *int64 `json:"free_bytes"` // null if unknown
 	} `json:"totals"`
@@ -157,7 +166,7 @@ type plannedJSON struct {
 	Platform string     `json:"platform,omitempty"`
 	Kind     string     `json:"kind"`
 	Samples  int        `json:"samples"`
-	Here     bool       `json:"here"`
+	Here     *bool      `json:"here"` // null if unknown
 	Size     *int64     `json:"size"` // compressed bytes; null if unknown
 	Error    *api.Error `json:"error,omitempty"`
 }
@@ -165,7 +174,10 @@ type plannedJSON struct {
 func newPlanJSON(plan *app.ImagePlan) planJSON {
 	obj := planJSON{Images: []plannedJSON{}, Platform: plan.Storage.Platform}
 	for _, i := range plan.Images {
-		one := plannedJSON{Image: i.Ref, Platform: i.Platform, Kind: string(i.Kind), Samples: i.Samples, Here: i.Here}
+		one := plannedJSON{Image: i.Ref, Platform: i.Platform, Kind: string(i.Kind), Samples: i.Samples}
+		if !plan.Storage.Hidden {
+			one.Here = &i.Here
+		}
 		if i.Size >= 0 {
 			one.Size = &i.Size
 		}
@@ -176,7 +188,10 @@ func newPlanJSON(plan *app.ImagePlan) planJSON {
 	}
 	t := plan.Totals()
 	obj.Totals.Images, obj.Totals.Bytes, obj.Totals.UniqueBytes = t.Images, t.Bytes, t.UniqueBytes
-	obj.Totals.Missing, obj.Totals.MissingBytes, obj.Totals.Failed = t.Missing, t.MissingBytes, t.Failed
+	obj.Totals.Failed = t.Failed
+	if !plan.Storage.Hidden {
+		obj.Totals.Missing, obj.Totals.MissingBytes = &t.Missing, &t.MissingBytes
+	}
 	if plan.Storage.Free >= 0 {
 		obj.Totals.FreeBytes = &plan.Storage.Free
 	}

@@ -122,7 +122,7 @@ func (p imageProgram) plan(t *testing.T, prefix string) (got planJSON, images []
 	}
 	for _, i := range got.Images {
 		state := i.Kind
-		if i.Here {
+		if *i.Here {
 			state = "here"
 		}
 		images = append(images, fmt.Sprintf("%s %d %s", state, i.Samples, strings.TrimPrefix(i.Image, prefix)))
@@ -182,7 +182,7 @@ samples:
 			if want := []string{"pull 3 a:1", "pull 1 b:1", "pull 1 c:1"}; !slices.Equal(images, want) {
 				t.Errorf("got %q, want %q", images, want)
 			}
-			if all := plan.Totals; all.Bytes != 3*shared+sum || all.UniqueBytes != shared+sum || all.MissingBytes != shared+sum || all.Missing != 3 {
+			if all := plan.Totals; all.Bytes != 3*shared+sum || all.UniqueBytes != shared+sum || *all.MissingBytes != shared+sum || *all.Missing != 3 {
 				t.Errorf("got %+v with layers of %d and %v bytes", all, shared, own)
 			}
 			if (plan.Totals.FreeBytes != nil) != (provider == "native") {
@@ -196,8 +196,8 @@ samples:
 				}
 			}
 			plan, images = p.plan(t, prefix)
-			if want := []string{"here 3 a:1", "here 1 b:1", "pull 1 c:1"}; !slices.Equal(images, want) || plan.Totals.MissingBytes != own["c"] {
-				t.Errorf("got %q, missing %d bytes", images, plan.Totals.MissingBytes)
+			if want := []string{"here 3 a:1", "here 1 b:1", "pull 1 c:1"}; !slices.Equal(images, want) || *plan.Totals.MissingBytes != own["c"] {
+				t.Errorf("got %q, missing %d bytes", images, *plan.Totals.MissingBytes)
 			}
 			if text := p.must(t, "plan", "task.yaml"); !strings.Contains(text, "missing: 1 image, ") || !strings.Contains(text, "SAMPLES  STATE    SIZE ") {
 				t.Error(text)

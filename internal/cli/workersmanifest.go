@@ -2,12 +2,10 @@ package cli
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,12 +165,7 @@ func (m *manifest) render(namespace string, pullSecrets, serveFlags []string) (s
 		"--drain", m.drain.String(), "--max-sandboxes", strconv.Itoa(most),
 	}
 	var text strings.Builder
-	// A string of JSON is one of YAML, whatever it has in it.
-	t := template.Must(template.New("").Funcs(template.FuncMap{"quote": func(s string) (string, error) {
-		b, err := json.Marshal(s)
-		return string(b), err
-	}}).Parse(manifestText))
-	err = t.Execute(&text, map[string]any{
+	err = yamlTemplate(manifestText).Execute(&text, map[string]any{
 		"Name": m.name, "Namespace": namespace, "Image": m.image, "TokenSecret": m.tokenSecret, "TLSSecret": m.tlsSecret,
 		"Replicas": m.replicas, "Memory": memory, "CPUs": cpus, "Storage": storage, "Privileged": m.privileged, "Args": append(args, serveFlags...), "PullSecrets": pullSecrets,
 		"Port": workerPort, "PortName": kubernetes.WorkerPort, "Grace": int64(math.Ceil((m.drain + drainMargin).Seconds())),
