@@ -84,7 +84,7 @@ func (s *simulated) create(w http.ResponseWriter, r *http.Request) {
 	pod.TypeMeta, pod.UID = metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, types.UID(pod.Name)
 	p := &simulatedPod{Pod: pod}
 	args := append([]string{"--pid", "--fork", "--mount-proc", "--kill-child", s.guest}, pod.Spec.Containers[0].Command[1:]...)
-	p.main = exec.Command("unshare", args...) //nolint:noctx // until the Pod is deleted
+	p.main = exec.Command("unshare", args...)                             //nolint:noctx // until the Pod is deleted
 	p.main.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // or this process has ended
 	if p.stdin, err = p.main.StdinPipe(); err == nil {
 		p.stdout, err = p.main.StdoutPipe()
