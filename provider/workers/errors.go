@@ -85,7 +85,7 @@ func codeOf(err error) fumehood.Code {
 
 const (
 	maxError  = 1 << 20 // bytes of the answer with an error
-	mostShown = 300     // bytes of an answer that is none
+	mostShown = 300     // bytes of any other answer
 )
 
 // failure returns the error that an answer describes.
