@@ -462,12 +462,18 @@ func TestDetached_connectionBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.Sever()
+	if info := rejoined(t, sb, proc.Info().ID).Info(); info.Ended { // over another relay
+		t.Errorf("the command after a cut: %+v", info)
+	}
+	proxy.Decide(func(string) faultproxy.Fault { return faultproxy.ResetBefore }) // no relay can continue the connection
+	proxy.Sever()
 	if res, err := proc.Wait(t.Context()); err != nil || res.Outcome != fumehood.Lost {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	if err := proc.Kill(t.Context()); !errors.Is(err, fumehood.ErrUnavailable) {
 		t.Errorf("killed although the connection is broken: %v", err)
 	}
+	proxy.Decide(nil)
 	again := rejoined(t, sb, proc.Info().ID)
 	if again.Info().Ended {
 		t.Error("reported as ended although it is running")
