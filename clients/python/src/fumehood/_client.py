@@ -78,8 +78,8 @@ class AsyncClient:
     - provider: "docker", "native", "kubernetes", "workers", "local" (no isolation), or "auto", the default: "workers"
       if there are workers, "docker", or else "native". runtime is the container runtime.
     - workers, workers_token_file, workers_ca: addresses of servers that run the sandboxes, the file with their bearer
-      token, by default FUMEHOOD_TOKEN, and that with the certificates that sign theirs. ["kubernetes:SERVICE"] are those
-      of a Service in a cluster, which namespace and kube_context find.
+      token, by default FUMEHOOD_TOKEN, and that with the certificates that sign theirs. ["kubernetes:SERVICE"] are
+      those of a Service in a cluster, which namespace and kube_context find.
     - namespace, kube_context, guest_image, pull_secrets, reserve_memory, reserve_cpus, pending: for "kubernetes", where
       Pods are, the image from which they get the guest, the secrets by which nodes pull images, what a node keeps free
       for each, and how long one may wait for a node or its images.
