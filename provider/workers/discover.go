@@ -86,6 +86,15 @@ func (p *Provider) list(ctx context.Context, d *Discovery) (found []*worker, err
 	return found, nil
 }
 
+// ready is now, and an ErrUnavailable if there is no worker.
+func (p *Provider) ready(ctx context.Context) ([]*worker, error) {
+	all, err := p.now(ctx)
+	if err == nil && len(all) == 0 {
+		err = p.noWorkers()
+	}
+	return all, err
+}
+
 // reachable returns the workers that may get sandboxes, and those that get none any more but may have some of this provider.
 func (p *Provider) reachable(ctx context.Context) ([]*worker, error) {
 	all, err := p.now(ctx)

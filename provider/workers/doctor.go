@@ -17,10 +17,7 @@ func Diagnose(ctx context.Context, opts Options, report func(provider.Check)) bo
 		return false
 	}
 	defer func() { _ = p.Close(ctx) }() // it has opened no lease
-	all, err := p.now(ctx)
-	if err == nil && len(all) == 0 {
-		err = p.noWorkers()
-	}
+	all, err := p.ready(ctx)
 	if err != nil {
 		report(provider.FailedCheck("workers", err))
 		return false

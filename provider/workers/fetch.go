@@ -14,6 +14,7 @@ import (
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/api"
 	"github.com/fumehood/fumehood/internal/box"
+	"github.com/fumehood/fumehood/internal/image"
 	"github.com/fumehood/fumehood/provider"
 )
 
@@ -33,15 +34,20 @@ func (p *Provider) HasNeeded(ctx context.Context, i provider.NeededImage) (bool,
 	if i.Kind == provider.NeededBuild || i.Kind == provider.NeededDefault {
 		return false, nil
 	}
+	op := "look up image " + i.Ref
+	all, err := p.ready(ctx)
+	if err != nil {
+		return false, opError(op, err)
+	}
 	var missing atomic.Bool
-	err := box.InParallel(len(p.workers), func(n int) error {
-		st, err := p.workers[n].status(ctx, i.Ref)
+	err = box.InParallel(len(all), func(n int) error {
+		st, err := all[n].status(ctx, i.Ref)
 		if err == nil && !st.HasImage {
 			missing.Store(true)
 		}
 		return err
 	})
-	return err == nil && !missing.Load(), opError("look up image "+i.Ref, err)
+	return err == nil && !missing.Load(), opError(op, err)
 }
 
 // FetchImage makes each worker have an image. The error names each worker that could not get it.
@@ -49,12 +55,16 @@ func (p *Provider) FetchImage(ctx context.Context, i provider.NeededImage) error
 	op := "fetch image " + i.Ref
 	switch {
 	case !i.Kind.Fetched():
-		return &fumehood.Error{Op: op, Class: fumehood.ErrConfig, Err: errors.New("it is built, or must be there")}
+		return image.NotFetched(i)
 	case i.Platform != "":
 		return &fumehood.Error{Op: op, Class: fumehood.ErrUnsupported, Err: fmt.Errorf("workers fetch images for their own platform, not %s", i.Platform)}
 	}
-	err := box.InParallel(len(p.workers), func(n int) error {
-		w := p.workers[n]
+	all, err := p.ready(ctx)
+	if err != nil {
+		return opError(op, err)
+	}
+	err = box.InParallel(len(all), func(n int) error {
+		w := all[n]
 		err := w.prepare(ctx, fumehood.Spec{Image: i.Ref})
 		switch _, lost := asLost(err); {
 		case ctx.Err() != nil:

@@ -3,6 +3,8 @@
 package workers_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/fumehood/fumehood"
 	"github.com/fumehood/fumehood/provider"
+	"github.com/fumehood/fumehood/provider/workers"
 )
 
 // Each worker gets the image. An image that a worker may not have, or that no registry has, is the error of that worker.
@@ -90,5 +93,32 @@ func TestProvider_FetchImage(t *testing.T) {
 		if err := all.FetchImage(t.Context(), i); err == nil {
 			t.Errorf("%+v is fetched", i)
 		}
+	}
+}
+
+// Workers that are discovered are asked too, and without one nothing is said to be there.
+func TestProvider_FetchImage_discovered(t *testing.T) {
+	t.Parallel()
+	var urls []string
+	p, err := workers.New(workers.Options{Discover: &workers.Discovery{
+		Name: "test", Every: 1, List: func(context.Context) ([]string, error) { return urls, nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(context.WithoutCancel(t.Context()))
+	i := provider.NeededImage{Kind: provider.NeededPull, Ref: "localhost:1/none:1"}
+	if has, err := p.HasNeeded(t.Context(), i); has || !errors.Is(err, fumehood.ErrUnavailable) {
+		t.Errorf("without a worker: %v, %v", has, err)
+	}
+	if err := p.FetchImage(t.Context(), i); !errors.Is(err, fumehood.ErrUnavailable) {
+		t.Errorf("without a worker: %v", err)
+	}
+	urls = []string{serveEmpty(t).url}
+	if has, err := p.HasNeeded(t.Context(), i); has || err != nil {
+		t.Errorf("got %v, %v", has, err)
+	}
+	if err := p.FetchImage(t.Context(), i); err == nil || !strings.Contains(err.Error(), urls[0]) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -164,10 +164,7 @@ func portable(spec fumehood.Spec) fumehood.Spec {
 
 // Machine returns the processors and the memory of all workers that answer, together.
 func (p *Provider) Machine(ctx context.Context) (m provider.Machine, err error) {
-	all, err := p.now(ctx)
-	if err == nil && len(all) == 0 {
-		err = p.noWorkers()
-	}
+	all, err := p.ready(ctx)
 	if err != nil {
 		return m, opError("measure workers", err)
 	}
