@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -111,7 +110,7 @@ func (l *Lasting) Continue(rw io.ReadWriteCloser, window time.Duration) error {
 		return err
 	}
 	if answer[0] != continues {
-		l.fail(errForgotten)
+		l.Fail(errForgotten)
 		return errForgotten
 	}
 	return l.attach(rw, binary.BigEndian.Uint64(answer[1:]))
@@ -172,7 +171,7 @@ func (c *Lastings) take(rw io.ReadWriteCloser) (l *Lasting, fresh bool, err erro
 		err = l.attach(rw, peers)
 	}
 	if err != nil && fresh {
-		l.fail(err)
+		l.Fail(err)
 	}
 	return l, fresh, err
 }
@@ -245,7 +244,7 @@ func (l *Lasting) drop(t *transport) {
 			late := l.t == nil && l.count == count
 			l.mu.Unlock()
 			if late {
-				l.fail(ErrNoTransport)
+				l.Fail(ErrNoTransport)
 			}
 		})
 	}
@@ -285,7 +284,7 @@ func (l *Lasting) Read(p []byte) (int, error) {
 		case n > 0:
 			return n, nil
 		case errors.Is(err, io.EOF) && t.rest == endOfAll, errors.Is(err, ErrProtocol):
-			l.fail(err)
+			l.Fail(err)
 			return 0, err
 		case err != nil:
 			l.drop(t)
@@ -372,7 +371,7 @@ func (l *Lasting) send() {
 			l.mu.Unlock()
 			return
 		}
-		b := make([]byte, 0, recordHead)[:recordHead]
+		b := make([]byte, recordHead)
 		if l.next < len(l.sent) {
 			r := l.sent[l.next]
 			l.next++
@@ -391,8 +390,8 @@ func (l *Lasting) send() {
 	}
 }
 
-// fail ends the connection. Only the first call counts.
-func (l *Lasting) fail(err error) {
+// Fail ends the connection on this side, for a reason such as that nothing can transport it any more. Only the first call counts.
+func (l *Lasting) Fail(err error) {
 	if t, _ := l.over(err); t != nil {
 		_ = t.Close() // err is the reason
 	}
@@ -419,9 +418,6 @@ func (l *Lasting) over(err error) (t *transport, free bool) {
 	return t, free
 }
 
-// Fail ends the connection on this side, since nothing can transport it any more.
-func (l *Lasting) Fail(err error) { l.fail(err) }
-
 // Close ends the connection, and tells the peer. What was written and not sent is lost.
 func (l *Lasting) Close() error {
 	t, free := l.over(io.ErrClosedPipe)
@@ -430,7 +426,7 @@ func (l *Lasting) Close() error {
 	}
 	if free {
 		late := time.AfterFunc(farewellWithin, func() { _ = t.Close() })
-		_, _ = t.Write(append(bytes.Repeat([]byte{0xff}, 4), make([]byte, recordHead-4)...)) // without it the peer waits
+		_, _ = t.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(nil, endOfAll), 0)) // without it the peer waits
 		late.Stop()
 	}
 	return t.Close()
